@@ -1,0 +1,49 @@
+# `make setup` once; then `make check` is what CI runs, and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup test test-all check format docs bench lock clean
+
+setup: $(STAMP)
+
+# Everything is pinned in requirements.lock, torch among them: an open range would bring another build.
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-all: setup
+	$(BIN)/python -m pytest -m ""
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m pytest
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup
+	$(BIN)/python docs/generate.py
+
+bench: setup
+	$(BIN)/python -m bench
+
+# Resolve the dependencies of pyproject.toml anew; torch stays at the version named here.
+lock:
+	rm -rf .cache/lock && $(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/pip install --quiet torch==2.13.0 setuptools '.[all,dev]'
+	( echo "# Every dependency, pinned: made by 'make lock', installed by 'make setup'."; \
+	  .cache/lock/bin/pip freeze --all | grep -v -E '^(headstart|pip|wheel)\b' | sed 's/+cpu$$//' ) > requirements.lock
+
+clean:
+	rm -rf .venv .cache build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

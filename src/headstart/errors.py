@@ -1,0 +1,96 @@
+"""Every error that headstart raises on purpose.
+
+    HeadstartError
+    ├── ConfigError       a setting that is unknown, of the wrong type or out of range
+    ├── DataError         a file of text or labels that cannot be read as what it should be
+    ├── TokenizerError    a tokenizer that is missing, damaged or not the one expected
+    ├── CheckpointError   a model folder or weight file that is missing, damaged or of another shape
+    ├── ModelError        a combination of parts that could not give an honest answer
+    ├── OutputError       a place that cannot be written to, or that holds something else
+    └── MissingExtra      an optional package that the command needs
+
+An error says the value that was found, the limit or form that was expected, and the next step. The command
+line prints the message on one or more lines without a traceback and ends with `exit_code`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class HeadstartError(Exception):
+    """Something the user can mend."""
+
+    exit_code = 2
+
+
+class ConfigError(HeadstartError):
+    """A setting that is unknown, of the wrong type or out of range; every mistake found is in the message."""
+
+    def __init__(self, where: str, problems: Iterable[str]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            message = f"{where}: {self.problems[0]}"
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            message = f"{where}: {len(self.problems)} mistakes{lines}"
+        super().__init__(message)
+
+
+class DataError(HeadstartError):
+    """A file of text or labels that cannot be read as what it should be.
+
+    >>> str(DataError("train.csv", "found 3 fields, expected 2", line=812, fix="quote the comma"))
+    'train.csv, line 812: found 3 fields, expected 2. To mend it: quote the comma'
+    """
+
+    def __init__(self, path: str | Path, problem: str, *, line: int | None = None, fix: str | None = None) -> None:
+        self.path = str(path)
+        self.line = line
+        self.problem = problem
+        self.fix = fix
+        place = self.path if line is None else f"{self.path}, line {line}"
+        super().__init__(f"{place}: {problem}" + (f". To mend it: {fix}" if fix else ""))
+
+
+class TokenizerError(HeadstartError):
+    """A tokenizer that is missing, damaged or not the one expected."""
+
+
+class CheckpointError(HeadstartError):
+    """A model folder or weight file that is missing, damaged or of another shape."""
+
+
+class ModelError(HeadstartError):
+    """A combination of parts that could not give an honest answer."""
+
+
+class OutputError(HeadstartError):
+    """A place that cannot be written to, or that holds something else."""
+
+
+class MissingExtra(HeadstartError):
+    """An optional package that the command needs.
+
+    >>> str(MissingExtra("huggingface_hub", "hub", "fetching a model by its hub name"))
+    "fetching a model by its hub name needs huggingface_hub: pip install 'headstart[hub]'"
+    """
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'headstart[{extra}]'")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest right one, or all of them.
+
+    >>> did_you_mean("widht", ["width", "layers"])
+    "did you mean 'width'?"
+    >>> did_you_mean("colour", ["width", "layers"])
+    'known: layers, width'
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"

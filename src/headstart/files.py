@@ -1,0 +1,74 @@
+"""Files and folders that are either whole or not there: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headstart.errors import OutputError
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to fill, which takes the name `path` only when the block ends well; else nothing is left.
+
+    `path` may exist only as an empty folder.
+    """
+    path = Path(path)
+    if path.is_dir() and any(path.iterdir()):
+        raise OutputError(f"{path} exists and is not empty: name another folder, or remove this one")
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is a file, and a folder was meant: name another")
+    with _unfinished(path, folder=True) as unfinished:
+        yield unfinished
+        for file in unfinished.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        if path.is_dir():
+            path.rmdir()
+        unfinished.rename(path)
+    _sync(path.parent)
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """A file to write, which takes the name `path`, in place of what had it, only when the block ends well."""
+    path = Path(path)
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder, and a file was meant: name another")
+    with _unfinished(path, folder=False) as unfinished:
+        yield unfinished
+        _sync(unfinished)
+        unfinished.replace(path)
+    _sync(path.parent)
+
+
+@contextmanager
+def _unfinished(path: Path, *, folder: bool) -> Iterator[Path]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.unfinished-", dir=path.parent))
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        inside = holder / path.name
+        if folder:
+            inside.mkdir()
+        yield inside
+    except OSError as error:  # a full disk, most often
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was left there") from None
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Make sure that what was written survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
