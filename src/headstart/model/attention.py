@@ -1,0 +1,116 @@
+"""Attention: written out once as in the paper, and once more in the layouts that are fast.
+
+The plain form is what the others are tested against, and what attention maps and the teaching pages use:
+
+    >>> square_mask(3)
+    tensor([[0., -inf, -inf],
+            [0., 0., -inf],
+            [0., 0., 0.]])
+    >>> eye = torch.eye(3)[None]
+    >>> _, weights = plain_attention(eye, eye, eye, square_mask(3))
+    >>> weights[0, 0].tolist()  # the first token can look at itself alone
+    [1.0, 0.0, 0.0]
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.config import ModelConfig
+from headstart.model.layout import Flat, Layout
+from headstart.model.positions import turn
+
+
+def square_mask(length: int, device: torch.device | str | None = None) -> Tensor:
+    """(L, L): 0 where row i may look at column j (j ≤ i), -inf where j lies ahead."""
+    return torch.full((length, length), -math.inf, device=device).triu(1)
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """softmax(QKᵀ / √K) V, and the weights: q, k, v are (…, L, K), the mask is added to the (…, L, L) scores."""
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (…, L, L)
+    if mask is not None:
+        scores = scores + mask
+    weights = scores.softmax(-1)
+    return weights @ v, weights
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layout: Layout,
+    *,
+    causal: bool,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same, fast: q, k, v and the result are (…, H, K) in the batch's own layout.
+
+    `bias` (H, L, L) is added to the scores. The one function that knows which kernel runs where: `varlen` on CUDA in
+    half precision, which takes flat tokens as they are; elsewhere a padded block for this step alone.
+    """
+    if isinstance(layout, Flat) and _varlen_can(q, bias, dropout):
+        return _varlen(q, k, v, layout, causal)
+    q, k, v = (layout.block(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
+    if causal and bias is None:  # padding is on the right, so the square mask already hides it
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, _mask(layout, bias), dropout)
+    return layout.flatten(out.transpose(1, 2))
+
+
+def _mask(layout: Layout, bias: Tensor | None) -> Tensor | None:
+    """What every head adds to its scores: the bias, and -inf for keys that are padding; or those keys as bools."""
+    real = layout.real
+    if real is None:
+        return None if bias is None else bias[None]
+    keys = real[:, None, None, :]  # (S, 1, 1, L)
+    return keys if bias is None else bias[None].masked_fill(~keys, -math.inf)
+
+
+def _varlen_can(q: Tensor, bias: Tensor | None, dropout: float) -> bool:
+    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and bias is None and dropout == 0
+
+
+def _varlen(q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    # Flash kernels want a head width that is a multiple of 8; zeros change neither the scores nor the kept columns.
+    width = q.shape[-1]
+    missing = -width % 8
+    if missing:
+        q, k, v = (F.pad(x, (0, missing)) for x in (q, k, v))
+    ahead: dict[str, Any] = {"window_size": (-1, 0)} if causal else {}
+    if "is_causal" in inspect.signature(varlen_attn).parameters:  # its name up to torch 2.10
+        ahead = {"is_causal": causal}
+    scale = 1 / math.sqrt(width)
+    starts, longest = layout.starts, layout.longest
+    out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale, **ahead)
+    return out[..., :width]
+
+
+class Attention(nn.Module):
+    """Multi-head attention: project to queries, keys and values, attend in each head, project back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.head_width = config.heads, config.head_width
+        self.causal = config.direction == "causal"
+        self.dropout = config.attention_dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)  # each (…, H, K)
+        if angles is not None:
+            q, k = turn(q, angles), turn(k, angles)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(q, k, v, layout, causal=self.causal, bias=bias, dropout=dropout)
+        return self.out(mixed.flatten(-2))

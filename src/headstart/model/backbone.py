@@ -1,0 +1,103 @@
+"""The backbone: token ids in, one vector a token out. The same code is BERT, RoBERTa, DistilBERT, MPNet, GPT-2, the
+lab's transformer and our own; a `ModelConfig` says which.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headstart.config import ModelConfig
+from headstart.errors import ModelError
+from headstart.model.layers import Layer, layer_norm
+from headstart.model.layout import Layout
+from headstart.model.positions import relative_buckets, rotary, sinusoidal
+
+
+class Embeddings(nn.Module):
+    """Tokens, and what is added to them before the first layer: positions and segments."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.width) if config.embedding_scale else None
+        self.offset = config.position_offset
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.learned_rows, config.width) if config.learned_rows else None
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.norm = layer_norm(config) if config.embedding_norm else None
+        self.dropout = nn.Dropout(config.dropout)
+        with torch.device("cpu"):  # real even where the parameters are built on the meta device
+            waves = sinusoidal(config.window, config.width) if config.positions == "sinusoidal" else None
+        self.register_buffer("waves", waves, persistent=False)
+        self.waves: Tensor | None
+
+    def forward(self, ids: Tensor, place: Tensor, segments: Tensor | None) -> Tensor:
+        x = self.tokens(ids)  # (…, D)
+        if self.scale is not None:
+            x = x * self.scale
+        if self.waves is not None:
+            x = x + self.waves[place]
+        if self.positions is not None:
+            x = x + self.positions(place + self.offset)
+        if self.segments is not None:  # a text that is no pair lies wholly in segment 0
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.dropout(x)
+
+
+class Backbone(nn.Module):
+    """Embeddings, layers, the last norm of a pre-norm model, and BERT's pooler where the config has one.
+
+    >>> from headstart.model.layout import Flat
+    >>> from headstart.model.presets import preset
+    >>> backbone = Backbone(preset("bert-tiny")).eval()
+    >>> backbone(torch.tensor([101, 7592, 102, 101, 102]), Flat.of([3, 2])).shape
+    torch.Size([5, 128])
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = layer_norm(config) if config.norm == "pre" else None
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        relative = config.positions == "relative"
+        self.relative = nn.Embedding(config.relative_buckets, config.heads) if relative else None
+        with torch.device("cpu"):
+            buckets = relative_buckets(config.window, config.relative_buckets) if relative else None
+            angles = rotary(config.window, config.head_width) if config.positions == "rotary" else None
+        self.register_buffer("buckets", buckets, persistent=False)
+        self.register_buffer("angles", angles, persistent=False)
+        self.buckets: Tensor | None
+        self.angles: Tensor | None
+
+    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
+        """ids (N,) or (S, L), whichever the layout is of → vectors (…, D)."""
+        if layout.longest > self.config.window:
+            raise ModelError(
+                f"a sequence of {layout.longest} tokens is longer than the model's window of "
+                f"{self.config.window}: cut it, or build the model with a larger window"
+            )
+        place = layout.place
+        angles = None if self.angles is None else self.angles[place]  # (…, 2, K / 2)
+        bias = self._bias(layout.longest)
+        x = self.embeddings(ids, place, segments)
+        for layer in self.layers:
+            x = layer(x, layout, angles, bias)
+        return x if self.norm is None else self.norm(x)
+
+    def _bias(self, length: int) -> Tensor | None:
+        """(H, L, L): what each head adds to its scores by distance; all layers share it."""
+        if self.relative is None or self.buckets is None:
+            return None
+        return self.relative(self.buckets[:length, :length]).permute(2, 0, 1)
+
+    def pooled(self, vectors: Tensor) -> Tensor:
+        """(S, D) → (S, D): BERT's pooler, a dense layer and tanh."""
+        if self.pooler is None:
+            raise ModelError("this backbone has no pooler: set pooler = true in its config, or use a head without it")
+        return torch.tanh(self.pooler(vectors))

@@ -1,0 +1,136 @@
+"""Every parameter counted: by a closed formula from the config, and from the real tensors. The two must agree.
+
+>>> from headstart.config import Classifier, NextToken
+>>> from headstart.model.presets import preset
+>>> count(preset("lab"), NextToken()).total, count(preset("lab"), Classifier(classes=2, pool="last")).total
+(21018401, 10968602)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headstart.config import (
+    Classifier,
+    HeadConfig,
+    Masked,
+    MaskedNextSentence,
+    ModelConfig,
+    NextSentence,
+    NextToken,
+)
+from headstart.model.model import Model
+
+Precision = Literal["float32", "bfloat16"]
+BYTES: dict[Precision, int] = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A group of parameters: what it is called, how its number comes about, and the number.
+
+    `copies` is how often the block stands in the model (once a layer). A shared block is shown and not added up.
+    """
+
+    name: str
+    formula: str
+    each: int
+    copies: int = 1
+    part: Literal["backbone", "head"] = "backbone"
+    shared: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.each * self.copies
+
+
+@dataclass(frozen=True)
+class Count:
+    """The blocks of a model, and their sums. `frozen` says that the backbone is not trained."""
+
+    blocks: tuple[Block, ...]
+    frozen: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(block.number for block in self.blocks if not block.shared)
+
+    @property
+    def trainable(self) -> int:
+        head = sum(block.number for block in self.blocks if block.part == "head" and not block.shared)
+        return head if self.frozen else self.total
+
+    def memory(self, precision: Precision = "float32") -> dict[str, int]:
+        """Bytes of weights, gradients and AdamW's two moments, all kept in `precision`; activations not counted."""
+        width = BYTES[precision]
+        return {
+            "weights": width * self.total,
+            "gradients": width * self.trainable,
+            "optimizer": 2 * width * self.trainable,
+        }
+
+
+def count(config: ModelConfig, head: HeadConfig | None = None, *, frozen: bool = False) -> Count:
+    """Parameters by formula; no tensor is made."""
+    return Count((*_backbone(config), *_head(config, head)), frozen)
+
+
+def _backbone(c: ModelConfig) -> Iterator[Block]:
+    v, d, f, b = c.vocabulary, c.width, c.feed_forward, int(c.bias)
+    yield Block("token embedding", f"{v} × {d}", v * d)
+    if c.learned_rows:
+        yield Block("positions", f"{c.learned_rows} × {d}", c.learned_rows * d)
+    if c.segments:
+        yield Block("segments", f"{c.segments} × {d}", c.segments * d)
+    if c.embedding_norm:
+        yield _norm("embedding norm", c)
+    if c.positions == "relative":
+        n, h = c.relative_buckets, c.heads
+        yield Block("relative bias", f"{n} × {h}", n * h)
+    plus = f" + {d}" if b else ""
+    yield Block("attention", f"4 × ({d} × {d}{plus})", 4 * (d * d + b * d), c.layers)
+    up = 2 if c.gated else 1
+    formula = f"{f'{up} × ' if c.gated else ''}({d} × {f}{f' + {f}' if b else ''}) + ({f} × {d}{plus})"
+    yield Block("feed-forward", formula, up * (d * f + b * f) + f * d + b * d, c.layers)
+    norms = (1 + b) * d
+    yield Block("layer norms", f"2 × ({_norm('', c).formula})" if b else f"2 × {d}", 2 * norms, c.layers)
+    if c.norm == "pre":
+        yield _norm("last norm", c)
+    if c.pooler:
+        yield Block("pooler", f"{d} × {d} + {d}", d * d + d)
+
+
+def _norm(name: str, c: ModelConfig, part: Literal["backbone", "head"] = "backbone") -> Block:
+    terms = 2 if c.bias else 1
+    return Block(name, f"{terms} × {c.width}" if c.bias else f"{c.width}", terms * c.width, part=part)
+
+
+def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
+    d, v = c.width, c.vocabulary
+    if isinstance(head, Masked | MaskedNextSentence):
+        plus = f" + {d}" if c.bias else ""
+        yield Block("head: dense", f"{d} × {d}{plus}", d * d + int(c.bias) * d, part="head")
+        yield _norm("head: norm", c, "head")
+    if isinstance(head, NextToken | Masked | MaskedNextSentence):
+        if c.tied:
+            yield Block("head: vocabulary", "the token embedding, shared", v * d, part="head", shared=True)
+        else:
+            yield Block("head: vocabulary", f"{d} × {v}", d * v, part="head")
+        if not (c.tied and isinstance(head, NextToken)):
+            yield Block("head: bias", f"{v}", v, part="head")
+    if isinstance(head, NextSentence | MaskedNextSentence):
+        yield Block("head: next sentence", f"{d} × 2 + 2", 2 * d + 2, part="head")
+    if isinstance(head, Classifier):
+        if head.pooler in ("tanh", "relu"):
+            yield Block("head: dense", f"{d} × {d} + {d}", d * d + d, part="head")
+        k = head.classes
+        formula = f"{d} × {k} + {k}" if head.bias else f"{d} × {k}"
+        yield Block("head: classifier", formula, d * k + int(head.bias) * k, part="head")
+
+
+def count_tensors(model: Model) -> tuple[int, int]:
+    """(total, trainable) of the real parameters; a tensor that several modules share is one."""
+    total = sum(p.numel() for p in model.parameters())
+    return total, sum(p.numel() for p in model.parameters() if p.requires_grad)

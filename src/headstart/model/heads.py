@@ -1,0 +1,158 @@
+"""Heads: what a backbone's vectors are turned into. A head knows its own parameters; what it shares it is handed.
+
+    next token      (…, D) → (…, V)    the embedding transposed where tied, else a linear layer
+    masked token    (…, D) → (…, V)    dense, activation, norm (BERT's transform), then the vocabulary
+    next sentence   (S, D) → (S, 2)    on the pooled first token
+    classifier      (S, D) → (S, C)    on the first, the last or the mean token
+
+A vocabulary head is used in two steps, so that a loss can decode the tokens it needs, in chunks: `features` gives the
+vectors and `decoder` the weight (V, D) and bias (V,) that they meet.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headstart.config import (
+    Classifier,
+    HeadConfig,
+    Masked,
+    MaskedNextSentence,
+    ModelConfig,
+    NextSentence,
+    NextToken,
+)
+from headstart.errors import ModelError
+from headstart.model.backbone import Backbone
+from headstart.model.layers import ACTIVATIONS, layer_norm
+from headstart.model.layout import Layout
+
+
+class VocabularyHead(nn.Module):
+    """The weight is the embedding's where the config is tied, and a parameter of this head where it is not."""
+
+    def __init__(self, config: ModelConfig, *, bias: bool) -> None:
+        super().__init__()
+        shape = (config.vocabulary, config.width)
+        self.weight = None if config.tied else nn.Parameter(torch.empty(shape))
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary)) if bias else None
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def decoder(self, backbone: Backbone) -> tuple[Tensor, Tensor | None]:
+        return backbone.embeddings.tokens.weight if self.weight is None else self.weight, self.bias
+
+    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
+        """(…, D) → (…, V)"""
+        return nn.functional.linear(self.features(x), *self.decoder(backbone))
+
+
+class NextTokenHead(VocabularyHead):
+    """Tied, it is the embedding transposed and nothing else (GPT-2); untied, a linear layer with a bias (the lab)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, bias=not config.tied)
+
+
+class MaskedHead(VocabularyHead):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, bias=True)
+        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = layer_norm(config)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(x)))
+
+
+class NextSentenceHead(nn.Module):
+    """Class 0: the second segment follows the first. Class 1: it was drawn at random. BERT's order."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.out = nn.Linear(config.width, 2)
+
+    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
+        """(…, D) → (S, 2)"""
+        return self.out(backbone.pooled(layout.pool(x, "first")))
+
+
+class MaskedNextSentenceHead(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.masked = MaskedHead(config)
+        self.next_sentence = NextSentenceHead(config)
+
+    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> tuple[Tensor, Tensor]:
+        """(…, D) → (…, V) and (S, 2)"""
+        return self.masked(x, layout, backbone), self.next_sentence(x, layout, backbone)
+
+
+class ClassifierHead(nn.Module):
+    def __init__(self, config: ModelConfig, head: Classifier) -> None:
+        super().__init__()
+        self.config = head
+        fresh = head.pooler in ("tanh", "relu")
+        self.dense = nn.Linear(config.width, config.width) if fresh else None
+        self.dropout = nn.Dropout(head.dropout)
+        self.out = nn.Linear(config.width, head.classes, bias=head.bias)
+
+    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
+        """(…, D) → (S, C)"""
+        return self.classify(self.features(x, layout, backbone))
+
+    def features(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
+        """(…, D) → (S, D): all that a frozen backbone fixes, so it can be computed once and kept."""
+        x = layout.pool(x, self.config.pool)
+        return backbone.pooled(x) if self.config.pooler == "backbone" else x
+
+    def classify(self, x: Tensor) -> Tensor:
+        """(S, D) → (S, C): what is trained even when the backbone is frozen."""
+        x = self.dropout(x)
+        if self.dense is not None:
+            x = self.dense(x)
+            x = self.dropout(torch.tanh(x) if self.config.pooler == "tanh" else torch.relu(x))
+        return self.out(x)
+
+
+Head = NextTokenHead | MaskedHead | NextSentenceHead | MaskedNextSentenceHead | ClassifierHead
+
+
+def build_head(config: ModelConfig, head: HeadConfig) -> Head:
+    """The module for a head's settings, or a ModelError where it could not give an honest answer on this backbone."""
+    causal = config.direction == "causal"
+    needs_pooler = isinstance(head, NextSentence | MaskedNextSentence) or (
+        isinstance(head, Classifier) and head.pooler == "backbone"
+    )
+    if isinstance(head, NextToken) and not causal:
+        raise ModelError(
+            "a next-token head on a bidirectional backbone would read its own answer: "
+            "choose direction = 'causal', or a masked head"
+        )
+    if isinstance(head, Masked | MaskedNextSentence | NextSentence) and causal:
+        raise ModelError(
+            f"a {head.kind} head needs both sides of a token, and a causal backbone sees one: "
+            "choose direction = 'bidirectional', or a next-token head"
+        )
+    if isinstance(head, Classifier) and causal and head.pool == "first":
+        raise ModelError(
+            "the first token of a causal model sees only itself, so every text would get one answer: "
+            "choose pool = 'last' or 'mean'"
+        )
+    if needs_pooler and not config.pooler:
+        raise ModelError(
+            f"a {head.kind} head on the backbone's pooler needs a backbone that has one: set pooler = true"
+        )
+    match head:
+        case NextToken():
+            return NextTokenHead(config)
+        case Masked():
+            return MaskedHead(config)
+        case NextSentence():
+            return NextSentenceHead(config)
+        case MaskedNextSentence():
+            return MaskedNextSentenceHead(config)
+        case Classifier():
+            return ClassifierHead(config, head)

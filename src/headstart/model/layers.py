@@ -1,0 +1,66 @@
+"""One transformer layer: attention and feed-forward, each with a residual path and a norm before or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.config import Activation, ModelConfig
+from headstart.model.attention import Attention
+from headstart.model.layout import Layout
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def layer_norm(config: ModelConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon, bias=config.bias)
+
+
+class FeedForward(nn.Module):
+    """down(activation(up(x))), or down(activation(gate(x)) * up(x)) where it is gated.
+
+    The gate and the up projection are one matrix, the gate first.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gated = config.gated
+        self.activation = ACTIVATIONS[config.activation]
+        self.up = nn.Linear(config.width, config.feed_forward * (2 if config.gated else 1), bias=config.bias)
+        self.down = nn.Linear(config.feed_forward, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.up(x)  # (…, F), or (…, 2 F)
+        if self.gated:
+            gate, x = x.chunk(2, dim=-1)
+            x = self.activation(gate) * x
+        else:
+            x = self.activation(x)
+        return self.down(x)
+
+
+class Layer(nn.Module):
+    """Post-norm, as BERT and the lab have it: x = norm(x + f(x)). Pre-norm, as GPT-2: x = x + f(norm(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.attention = Attention(config)
+        self.attention_norm = layer_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None) -> Tensor:
+        if self.pre:
+            x = x + self.dropout(self.attention(self.attention_norm(x), layout, angles, bias))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, layout, angles, bias)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

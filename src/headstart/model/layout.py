@@ -1,0 +1,120 @@
+"""How the tokens of a batch lie: end to end, or as a padded block.
+
+The backbone is written over `(…, D)` and never asks. Attention needs to know which tokens belong together, positions
+need to know where each token stands, and a classifier needs one vector for each sequence; they ask the layout.
+
+    N tokens, S sequences, L the longest of them, D width, H heads, K head width
+
+    >>> flat = Flat.of([3, 2])
+    >>> flat.starts.tolist(), flat.place.tolist(), flat.sequence.tolist()
+    ([0, 3, 5], [0, 1, 2, 0, 1], [0, 0, 0, 1, 1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headstart.config import Pool
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Sequences end to end, without padding: sequence s is tokens `starts[s]` up to `starts[s + 1]`.
+
+    A sequence may be empty: a batch filled up to a fixed number of sequences ends in empty ones.
+    """
+
+    starts: Tensor  # (S + 1,) int32, as the varlen kernel wants it
+    longest: int
+    sequence: Tensor  # (N,) which sequence a token belongs to
+    place: Tensor  # (N,) where in that sequence it stands
+
+    @classmethod
+    def at(cls, starts: Tensor, longest: int, tokens: int) -> Flat:
+        """The layout of `tokens` tokens whose sequences begin at `starts`; shapes depend on no value."""
+        index = torch.arange(tokens, device=starts.device, dtype=starts.dtype)
+        sequence = torch.searchsorted(starts[1:].contiguous(), index, right=True)
+        return cls(starts, longest, sequence, (index - starts[sequence]).long())
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device | str = "cpu") -> Flat:
+        """The layout of sequences of these lengths."""
+        starts = torch.tensor([0, *lengths], dtype=torch.int32, device=device).cumsum(0, dtype=torch.int32)
+        return cls.at(starts, max(lengths), sum(lengths))
+
+    @property
+    def real(self) -> Tensor | None:
+        """(S, L): which cells of the block hold a token; None where all do."""
+        tokens, sequences = self.place.shape[0], self.starts.shape[0] - 1
+        if tokens == sequences * self.longest:
+            return None
+        lengths = self.starts.diff()  # (S,)
+        return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
+
+    def block(self, x: Tensor) -> Tensor:
+        """(N, …) → (S, L, …), zeros where there is no token."""
+        sequences = self.starts.shape[0] - 1
+        if x.shape[0] == sequences * self.longest:  # all of one length: nothing to move
+            return x.view(sequences, self.longest, *x.shape[1:])
+        empty = x.new_zeros(sequences * self.longest, *x.shape[1:])
+        return empty.index_copy(0, self._cell, x).view(sequences, self.longest, *x.shape[1:])
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """(S, L, …) → (N, …): the way back from `block`."""
+        cells = x.reshape(-1, *x.shape[2:])
+        return cells if cells.shape[0] == self.place.shape[0] else cells.index_select(0, self._cell)
+
+    @property
+    def _cell(self) -> Tensor:
+        return self.sequence * self.longest + self.place
+
+    def pool(self, x: Tensor, how: Pool) -> Tensor:
+        """(N, D) → (S, D): the first or the last token of each sequence, or the mean of them."""
+        if how == "first":
+            return x[self.starts[:-1].clamp(max=x.shape[0] - 1)]
+        if how == "last":
+            return x[self.starts[1:] - 1]
+        lengths = self.starts.diff()[:, None]
+        total = x.new_zeros(lengths.shape[0], x.shape[1]).index_add(0, self.sequence, x)
+        return total / lengths.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A block of S sequences by L cells, padded on the right: the form that other tools and ONNX speak."""
+
+    mask: Tensor  # (S, L) True where there is a token
+
+    @property
+    def longest(self) -> int:
+        return self.mask.shape[1]
+
+    @property
+    def place(self) -> Tensor:
+        return torch.arange(self.mask.shape[1], device=self.mask.device).expand(self.mask.shape)
+
+    @property
+    def real(self) -> Tensor:
+        return self.mask
+
+    def block(self, x: Tensor) -> Tensor:
+        return x
+
+    def flatten(self, x: Tensor) -> Tensor:
+        return x
+
+    def pool(self, x: Tensor, how: Pool) -> Tensor:
+        """(S, L, D) → (S, D)"""
+        if how == "first":
+            return x[:, 0]
+        lengths = self.mask.sum(1)
+        if how == "last":
+            return x[torch.arange(x.shape[0], device=x.device), lengths - 1]
+        return (x * self.mask[..., None]).sum(1) / lengths.clamp(min=1)[:, None]
+
+
+Layout = Flat | Dense
