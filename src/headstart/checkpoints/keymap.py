@@ -1,0 +1,101 @@
+"""Reversible renames between our tensors and a family's.
+
+A table maps our names to theirs, a module at a time; `{i}` stands for the number of a layer:
+
+    "layers.{i}.attention.out": "encoder.layer.{i}.attention.output.dense"
+
+A tuple says that they keep apart what we keep together (queries, keys and values are one matrix here), `Transposed`
+that they store the matrix the other way round. Nothing else ever happens to a tensor, so every way there has a way
+back, bit for bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headstart.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Their matrix is (in, out), as GPT-2's `Conv1D` has it, and ours (out, in); biases are alike."""
+
+    name: str
+
+
+Theirs = str | tuple[str, str, str] | Transposed
+Table = Mapping[str, Theirs]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one of our tensors comes from."""
+
+    names: tuple[str, ...]
+    transposed: bool = False
+
+
+def sources(ours: Iterable[str], table: Table) -> dict[str, Source]:
+    """For each of our tensor names, the names of theirs that it is made of.
+
+    >>> table = {"layers.{i}.attention.qkv": ("h.{i}.q", "h.{i}.k", "h.{i}.v")}
+    >>> sources(["layers.3.attention.qkv.weight"], table)["layers.3.attention.qkv.weight"].names
+    ('h.3.q.weight', 'h.3.k.weight', 'h.3.v.weight')
+    """
+    return {name: _source(name, table) for name in ours}
+
+
+def _source(name: str, table: Table) -> Source:
+    number = re.search(r"\.(\d+)\.", name)
+    general = name.replace(number[0], ".{i}.", 1) if number else name
+    layer = number[1] if number else ""
+    if general in table:  # a parameter that stands alone, such as a head's bias
+        theirs, leaf = table[general], ""
+    else:
+        stem, _, leaf = general.rpartition(".")
+        if stem not in table:
+            raise CheckpointError(f"this family has no place for our tensor {name!r}")
+        theirs, leaf = table[stem], f".{leaf}"
+    names = theirs if isinstance(theirs, tuple) else (theirs.name if isinstance(theirs, Transposed) else theirs,)
+    full = tuple(n.replace("{i}", layer) + leaf for n in names)
+    return Source(full, isinstance(theirs, Transposed) and leaf == ".weight")
+
+
+def rename_in(theirs: Mapping[str, Tensor], table: Mapping[str, Source], where: str) -> dict[str, Tensor]:
+    """Their tensors under our names; all that are needed, and no other, or an error that names them."""
+    needed = {name for source in table.values() for name in source.names}
+    complain(where, missing=needed - theirs.keys(), unexpected=theirs.keys() - needed)
+    ours = {}
+    for name, source in table.items():
+        parts = [theirs[n] for n in source.names]
+        if source.transposed:
+            parts = [part.T for part in parts]
+        ours[name] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
+    return ours
+
+
+def rename_out(ours: Mapping[str, Tensor], table: Mapping[str, Source]) -> dict[str, Tensor]:
+    """Our tensors under their names: the way back from `rename_in`."""
+    theirs = {}
+    for name, source in table.items():
+        tensor = ours[name]
+        parts = tensor.chunk(len(source.names))
+        for theirs_name, part in zip(source.names, parts, strict=True):
+            theirs[theirs_name] = (part.T if source.transposed else part).contiguous()
+    return theirs
+
+
+def complain(where: str, *, missing: Iterable[str], unexpected: Iterable[str]) -> None:
+    """Raise a CheckpointError if there is anything in either list."""
+    lines = [
+        f"{kind} {len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+        for kind, names in (("missing tensors", sorted(missing)), ("unexpected tensors", sorted(unexpected)))
+        if names
+    ]
+    if lines:
+        raise CheckpointError(f"{where} does not hold the tensors of this model; " + "; ".join(lines))

@@ -1,0 +1,135 @@
+"""The lab's `.pt`: the state dict of an `nn.Embedding`, an `nn.TransformerEncoder` and a linear head.
+
+    base.encoder.weight                                    (vocabulary, width)
+    base.pos_encoder.pe                                    (5000, 1, width), the sinusoids, no parameter
+    base.transformer_encoder.layers.0.self_attn.in_proj_weight, …
+    classifier.decoder.weight, .bias                       the head: next token, or classes
+
+A file may hold the base alone, without the prefix, and may wrap the dict as {"model_state_dict": …}. It does not say
+how many heads attention has; the lab has 2.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.checkpoints.folder import Checkpoint, fill
+from headstart.checkpoints.keymap import rename_in, rename_out, sources
+from headstart.config import Classifier, HeadConfig, NextToken
+from headstart.errors import CheckpointError, ConfigError
+from headstart.files import new_file
+from headstart.model.model import Model
+from headstart.model.positions import sinusoidal
+from headstart.model.presets import preset
+
+ROWS = 5000  # of the lab's table of sinusoids
+TABLE = {
+    "backbone.embeddings.tokens": "base.encoder",
+    "backbone.layers.{i}.attention.qkv.weight": "base.transformer_encoder.layers.{i}.self_attn.in_proj_weight",
+    "backbone.layers.{i}.attention.qkv.bias": "base.transformer_encoder.layers.{i}.self_attn.in_proj_bias",
+    "backbone.layers.{i}.attention.out": "base.transformer_encoder.layers.{i}.self_attn.out_proj",
+    "backbone.layers.{i}.attention_norm": "base.transformer_encoder.layers.{i}.norm1",
+    "backbone.layers.{i}.feed_forward.up": "base.transformer_encoder.layers.{i}.linear1",
+    "backbone.layers.{i}.feed_forward.down": "base.transformer_encoder.layers.{i}.linear2",
+    "backbone.layers.{i}.feed_forward_norm": "base.transformer_encoder.layers.{i}.norm2",
+    "head.weight": "classifier.decoder.weight",
+    "head.bias": "classifier.decoder.bias",
+    "head.out": "classifier.decoder",
+}
+POSITIONS = "base.pos_encoder.pe"
+
+
+def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
+    """A model from the lab's file; sizes are read off the tensors."""
+    tensors = read_pickle(path)
+    if not any(name.startswith("base.") for name in tensors):
+        tensors = {f"base.{name}": tensor for name, tensor in tensors.items()}
+    embedding = tensors.get("base.encoder.weight")
+    first = tensors.get("base.transformer_encoder.layers.0.linear1.weight")
+    if embedding is None or first is None or embedding.dim() != 2 or first.dim() != 2:
+        raise CheckpointError(
+            f"{path} holds no `encoder.weight` and `transformer_encoder.layers.0…`: not the lab's model"
+        )
+    layers = len({name.split(".")[3] for name in tensors if name.startswith("base.transformer_encoder.layers.")})
+    (vocabulary, width), feed_forward = embedding.shape, first.shape[0]
+    try:
+        config = preset(
+            "lab", vocabulary=vocabulary, width=width, layers=layers, heads=heads, feed_forward=feed_forward
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {'; '.join(error.problems)}") from None
+    waves = tensors.pop(POSITIONS, None)
+    if waves is not None and not _same_waves(waves, width):
+        raise CheckpointError(f"{path}: `pos_encoder.pe` is not the table of sinusoids that the lab's model adds")
+    head = _head(tensors, vocabulary)
+    model = Model.hollow(config, head)
+    ours = rename_in(tensors, sources(model.state_dict(), TABLE), str(path))
+    return Checkpoint(fill(model, ours, str(path)))
+
+
+def write_lab(model: Model, path: str | Path) -> None:
+    """The way back: a state dict that the lab's own classes load."""
+    expected = preset(
+        "lab",
+        vocabulary=model.config.vocabulary,
+        width=model.config.width,
+        layers=model.config.layers,
+        heads=model.config.heads,
+        feed_forward=model.config.feed_forward,
+        window=model.config.window,
+    )
+    if model.config != expected:
+        raise CheckpointError(
+            "only a model of the lab's kind (see `headstart params lab`) has a form in the lab's file"
+        )
+    head = model.head_config
+    if isinstance(head, Classifier) and (head.pool, head.pooler, head.bias) != ("last", "none", True):
+        raise CheckpointError("the lab's classifier is one linear layer on the last token, and this one is not")
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    theirs = rename_out(state, sources(state, TABLE))
+    theirs[POSITIONS] = sinusoidal(ROWS, model.config.width)[:, None, :]
+    with new_file(path) as unfinished:
+        torch.save({"model_state_dict": theirs}, unfinished)
+
+
+def _head(tensors: Mapping[str, Tensor], vocabulary: int) -> HeadConfig | None:
+    weight = tensors.get("classifier.decoder.weight")
+    if weight is None:
+        return None
+    rows = weight.shape[0]
+    return NextToken() if rows == vocabulary else Classifier(classes=rows, pool="last")
+
+
+def _same_waves(waves: Tensor, width: int) -> bool:
+    rows = waves.reshape(-1, width) if waves.numel() % width == 0 else None
+    return rows is not None and torch.allclose(rows.float(), sinusoidal(rows.shape[0], width), atol=1e-4)
+
+
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """The tensors of a torch file; anything that would have to be run to be read is refused."""
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    try:
+        with warnings.catch_warnings():  # an odd pickle is refused below in our own words
+            warnings.simplefilter("ignore")
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).split("\n", 1)[0]
+        raise CheckpointError(
+            f"{path} holds more than tensors and was not opened, since it could run code ({reason})"
+        ) from None
+    except Exception as error:  # torch raises many kinds for a file that is damaged or of another kind
+        reason = str(error).split("\n", 1)[0]
+        raise CheckpointError(f"{path} cannot be read as a torch file, is it cut short? ({reason})") from None
+    if isinstance(found, dict) and isinstance(found.get("model_state_dict"), dict):
+        found = found["model_state_dict"]
+    if not isinstance(found, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in found.items()):
+        raise CheckpointError(f"{path} holds no state dict: expected tensors by name")
+    return found

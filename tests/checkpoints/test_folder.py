@@ -1,0 +1,169 @@
+"""Our own folder: what is written comes back, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from headstart.checkpoints.folder import Checkpoint, load, save
+from headstart.config import HEADS, HeadConfig
+from headstart.errors import CheckpointError, HeadstartError, OutputError
+from headstart.model.model import Model
+from headstart.model.presets import PRESETS, preset, usual_head
+
+SMALL = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": 16}
+
+
+def every_model() -> list[tuple[str, HeadConfig | None]]:
+    """Each preset (made small) with each head that it can honestly have."""
+    cases: list[tuple[str, HeadConfig | None]] = []
+    for name in PRESETS:
+        config = preset(name, **SMALL)
+        cases.append((name, None))
+        for kind in HEADS:
+            head = usual_head(config, kind, 3)
+            try:
+                Model.hollow(config, head)
+            except HeadstartError:
+                continue
+            cases.append((name, head))
+    return cases
+
+
+@pytest.mark.parametrize(("name", "head"), every_model(), ids=lambda case: getattr(case, "kind", str(case)))
+def test_what_is_saved_comes_back(name: str, head: HeadConfig | None, tmp_path: Path) -> None:
+    model = Model.build(preset(name, **SMALL), head)
+    save(Checkpoint(model, labels=("non", "oui", "peut-être")), tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.model.config == model.config
+    assert loaded.model.head_config == head
+    assert loaded.labels == ("non", "oui", "peut-être")
+    assert not loaded.model.training
+    state, found = model.state_dict(), loaded.model.state_dict()
+    assert state.keys() == found.keys()
+    assert all(state[key].equal(found[key]) for key in state)
+    assert all(p.requires_grad for p in loaded.model.parameters())
+
+
+def test_loading_leaves_the_random_numbers_alone(tmp_path: Path) -> None:
+    save(Checkpoint(Model.build(preset("lab", **SMALL), usual_head(PRESETS["lab"], "classifier"))), tmp_path / "m")
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    load(tmp_path / "m")
+    assert torch.rand(3).equal(expected)
+
+
+def test_half_precision_comes_back_as_float32(tmp_path: Path) -> None:
+    model = Model.build(preset("bert-tiny", **SMALL))
+    save(Checkpoint(model), tmp_path / "m", dtype=torch.bfloat16)
+    loaded = load(tmp_path / "m").model
+    for name, tensor in model.state_dict().items():
+        assert loaded.state_dict()[name].equal(tensor.bfloat16().float())
+
+
+def test_saving_over_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("")
+    checkpoint = Checkpoint(Model.build(preset("bert-tiny", **SMALL)))
+    with pytest.raises(OutputError, match="not empty"):
+        save(checkpoint, tmp_path / "full")
+    with pytest.raises(OutputError, match="is a file"):
+        save(checkpoint, tmp_path / "file")
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+    assert {p.name for p in tmp_path.iterdir()} == {"full", "file"}
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("headstart.checkpoints.folder.save_file", full_disk)
+    with pytest.raises(OutputError, match="No space left on device"):
+        save(Checkpoint(Model.build(preset("bert-tiny", **SMALL))), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(Checkpoint(Model.build(preset("bert-tiny", **SMALL))), tmp_path / "m")
+    return tmp_path / "m"
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    found = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**found, **changes}))
+
+
+def test_a_file_cut_short(folder: Path) -> None:
+    whole = (folder / "model.safetensors").read_bytes()
+    for length in (0, 4, 100, len(whole) - 1):
+        (folder / "model.safetensors").write_bytes(whole[:length])
+        with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read as safetensors"):
+            load(folder)
+
+
+def test_a_file_that_is_not_what_its_name_says(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a zip archive, say" * 20)
+    with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
+        load(folder)
+
+
+def test_no_weights_no_config_no_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"no file .*model\.safetensors"):
+        load(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no file .*config\.json"):
+        load(folder)
+    with pytest.raises(CheckpointError, match=r"no file .*config\.json"):
+        load(tmp_path / "nowhere")
+
+
+def test_tensors_missing_unexpected_misshapen_or_of_another_type(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    name = "backbone.layers.1.feed_forward.down.bias"
+    without = {key: tensor for key, tensor in whole.items() if key != name}
+    save_file(without, path)
+    with pytest.raises(CheckpointError, match=f"missing tensors 1: {name}"):
+        load(folder)
+    save_file({**whole, "head.extra": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match=r"unexpected tensors 1: head\.extra"):
+        load(folder)
+    save_file({**whole, name: torch.zeros(17)}, path)
+    with pytest.raises(CheckpointError, match=r"down.bias' has shape \(17,\), expected \(16,\)"):
+        load(folder)
+    save_file({**whole, name: torch.zeros(16, dtype=torch.int64)}, path)
+    with pytest.raises(CheckpointError, match=r"of type torch\.int64"):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', "null", "\x00", "[" * 100_000])
+def test_a_config_that_is_none(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        load(folder)
+
+
+def test_a_config_of_another_version_or_with_mistakes(folder: Path) -> None:
+    change_config(folder, version=99)
+    with pytest.raises(CheckpointError, match="version 99"):
+        load(folder)
+    change_config(folder, version=1, head={"kind": "classifer"})
+    with pytest.raises(HeadstartError, match="did you mean 'classifier'"):
+        load(folder)
+    change_config(folder, head=None, model={**preset("bert-tiny", **SMALL).to_mapping(), "widht": 3, "layers": -1})
+    with pytest.raises(HeadstartError) as caught:
+        load(folder)
+    assert "did you mean 'width'" in str(caught.value)
+    assert "layers is -1" in str(caught.value)
+    change_config(folder, model=3)
+    with pytest.raises(CheckpointError, match="'model' is 3"):
+        load(folder)
