@@ -1,0 +1,63 @@
+"""The command line: the only place that prints, reads argv and sets exit codes.
+
+One file a group of verbs. Each imports nothing heavy at its top: torch and the rest come in where a verb runs, so
+that `headstart --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from headstart import __version__
+from headstart.cli.doctor import doctor
+from headstart.cli.exchange import export_model, import_model
+from headstart.cli.params import params
+from headstart.errors import HeadstartError
+
+app = typer.Typer(
+    name="headstart",
+    help="Pretrain a transformer on your text, swap its head, fine-tune it, and learn what that bought you.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headstart {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    pass
+
+
+app.command("params")(params)
+app.command("import")(import_model)
+app.command("export")(export_model)
+app.command("doctor")(doctor)
+
+
+def main() -> None:
+    """Run the command line: 0 done, 2 for what the user can mend, 130 for Ctrl-C; never a traceback for those."""
+    try:
+        app()
+    except HeadstartError as error:
+        typer.echo(f"headstart: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("headstart: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # `headstart … | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
