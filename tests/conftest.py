@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("headstart", deadline=None)  # nothing is asserted about time
+settings.load_profile("headstart")
+# A shell starts background jobs with Ctrl-C ignored, and the commands that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)  # the models here are tiny: a second thread costs more than it brings
 
 
 @pytest.fixture(scope="session")

@@ -34,8 +34,8 @@ Family = Literal["bert", "roberta", "camembert", "distilbert", "mpnet", "gpt2", 
 class Settings:
     """The base of every frozen dataclass of settings.
 
-    A field's type says what it takes; its metadata may hold `least` and `below`. `rules` yields what is wrong between
-    fields; it is asked only about fields that are well in themselves.
+    A field's type says what it takes; its metadata may hold `least`, `above`, `below` and `help`. `rules` yields what
+    is wrong between fields; it is asked only about fields that are well in themselves.
     """
 
     def __post_init__(self) -> None:
@@ -111,6 +111,8 @@ def _unfit(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str |
         return f"{name} is {value!r}, and must be of type {hint.__name__}"
     if "least" in limits and not value >= limits["least"]:
         return f"{name} is {value}, and must be at least {limits['least']}"
+    if "above" in limits and not value > limits["above"]:
+        return f"{name} is {value}, and must be above {limits['above']}"
     if "below" in limits and not value < limits["below"]:
         return f"{name} is {value}, and must be below {limits['below']}"
     return None
@@ -133,7 +135,7 @@ class ModelConfig(Settings):
     direction: Direction = "bidirectional"
     positions: Positions = "learned"
     position_offset: int = field(default=0, metadata={"least": 0})  # RoBERTa's table begins two rows late
-    relative_buckets: int = field(default=32, metadata={"least": 4})  # of the relative bias
+    relative_buckets: int = field(default=32, metadata={"least": 4, "below": 512})  # of the relative bias
     segments: int = field(default=0, metadata={"least": 0})  # rows of the segment table; 0: there is none
     norm: Norm = "post"
     norm_epsilon: float = field(default=1e-5, metadata={"least": 0.0})
@@ -238,7 +240,7 @@ def read_head(mapping: Mapping[str, Any], where: str) -> HeadConfig:
     2
     """
     kind = mapping.get("kind")
-    if kind not in HEADS:
+    if not isinstance(kind, str) or kind not in HEADS:
         raise ConfigError(where, [f"head kind is {kind!r}: {did_you_mean(str(kind), HEADS)}"])
     return HEADS[kind].from_mapping(mapping, where)
 
@@ -281,7 +283,7 @@ def to_toml(mapping: Mapping[str, Any]) -> str:
 
 def _toml_key(key: str) -> str:
     bare = key.replace("-", "").replace("_", "").isalnum() and key.isascii()
-    return key if bare else json.dumps(key)
+    return key if bare else _toml_value(key)
 
 
 def _toml_value(value: Any) -> str:

@@ -6,6 +6,7 @@
     ├── TokenizerError    a tokenizer that is missing, damaged or not the one expected
     ├── CheckpointError   a model folder or weight file that is missing, damaged or of another shape
     ├── ModelError        a combination of parts that could not give an honest answer
+    ├── TrainingError     a run that cannot go on: a loss that is no number, too little memory, damaged checkpoints
     ├── OutputError       a place that cannot be written to, or that holds something else
     └── MissingExtra      an optional package that the command needs
 
@@ -18,12 +19,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class HeadstartError(Exception):
     """Something the user can mend."""
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that an error reaches the parent of the process it was raised in, whatever its __init__ takes."""
+        return _revive, (type(self), self.args, vars(self))
+
+
+def _revive(kind: type[HeadstartError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> HeadstartError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(HeadstartError):
@@ -66,6 +79,12 @@ class CheckpointError(HeadstartError):
 
 class ModelError(HeadstartError):
     """A combination of parts that could not give an honest answer."""
+
+
+class TrainingError(HeadstartError):
+    """A run that cannot go on: a loss that is no number, too little memory, damaged checkpoints."""
+
+    exit_code = 1
 
 
 class OutputError(HeadstartError):

@@ -19,48 +19,53 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     `path` may exist only as an empty folder.
     """
     path = Path(path)
-    if path.is_dir() and any(path.iterdir()):
-        raise OutputError(f"{path} exists and is not empty: name another folder, or remove this one")
-    if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file, and a folder was meant: name another")
-    with _unfinished(path, folder=True) as unfinished:
-        yield unfinished
-        for file in unfinished.rglob("*"):
-            if file.is_file():
-                _sync(file)
-        if path.is_dir():
-            path.rmdir()
-        unfinished.rename(path)
-    _sync(path.parent)
+    with _guarded(path):
+        if path.is_dir() and any(path.iterdir()):
+            raise OutputError(f"{path} exists and is not empty: name another folder, or remove this one")
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path} is a file, and a folder was meant: name another")
+        with _unfinished(path) as unfinished:
+            unfinished.mkdir()
+            yield unfinished
+            for file in unfinished.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            if path.is_dir():
+                path.rmdir()
+            unfinished.rename(path)
+        _sync(path.parent)
 
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
     """A file to write, which takes the name `path`, in place of what had it, only when the block ends well."""
     path = Path(path)
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder, and a file was meant: name another")
-    with _unfinished(path, folder=False) as unfinished:
-        yield unfinished
-        _sync(unfinished)
-        unfinished.replace(path)
-    _sync(path.parent)
+    with _guarded(path):
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder, and a file was meant: name another")
+        with _unfinished(path) as unfinished:
+            yield unfinished
+            _sync(unfinished)
+            unfinished.replace(path)
+        _sync(path.parent)
 
 
 @contextmanager
-def _unfinished(path: Path, *, folder: bool) -> Iterator[Path]:
+def _guarded(path: Path) -> Iterator[None]:
+    """A full disk, a forbidden folder, a name that is too long: in words."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.unfinished-", dir=path.parent))
+        yield
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
-    try:
-        inside = holder / path.name
-        if folder:
-            inside.mkdir()
-        yield inside
-    except OSError as error:  # a full disk, most often
         raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was left there") from None
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A place beside `path` for something of that name, gone afterwards if it is still there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.unfinished-", dir=path.parent))
+    try:
+        yield holder / path.name
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headstart.errors import OutputError
+from headstart.files import new_file, new_folder
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "deep" / "out") as folder:
+        (folder / "inside").mkdir()
+        (folder / "inside" / "a.txt").write_text("a")
+        assert not (tmp_path / "deep" / "out").exists()
+    assert (tmp_path / "deep" / "out" / "inside" / "a.txt").read_text() == "a"
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["out"]
+
+
+def test_an_empty_folder_may_be_there(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with new_folder(tmp_path / "out") as folder:
+        (folder / "a").touch()
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["a"]
+
+
+def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("old")
+    with new_file(tmp_path / "out") as file:
+        file.write_text("new")
+        assert (tmp_path / "out").read_text() == "old"
+    assert (tmp_path / "out").read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+def test_what_fails_leaves_nothing(tmp_path: Path, make: type, error: BaseException) -> None:
+    with pytest.raises(type(error)), make(tmp_path / "out") as unfinished:
+        if make is new_folder:
+            (unfinished / "half").write_text("half")
+        else:
+            unfinished.write_text("half")
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="No space left"), new_file(tmp_path / "out"):
+        raise OSError(28, "No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_is_not_harmed(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis").touch()
+    with pytest.raises(OutputError, match="not empty"), new_folder(tmp_path / "full"):
+        pass
+    with pytest.raises(OutputError, match="is a folder"), new_file(tmp_path / "full"):
+        pass
+    with pytest.raises(OutputError, match="is a file"), new_folder(tmp_path / "full" / "thesis"):
+        pass
+    assert (tmp_path / "full" / "thesis").exists()
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_a_place_that_cannot_be(tmp_path: Path, make: type) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        with pytest.raises(OutputError, match="cannot write"), make(path):
+            pass
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
