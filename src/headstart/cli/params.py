@@ -49,7 +49,7 @@ def params(
                 "total": counted.total,
                 "trainable": counted.trainable,
                 "frozen": counted.total - counted.trainable,
-                "tensors": {"total": tensors[0], "trainable": tensors[1]},
+                "tensors": asdict(tensors),
                 "blocks": blocks,
                 "memory": {"precision": precision, **memory},
                 "config": config.to_mapping(),
@@ -66,7 +66,7 @@ def params(
     kind = "no head" if own_head is None else f"a {own_head.kind} head"
     screen.print(f"{model} with {kind}\n", highlight=False)
     screen.print(rows, highlight=False)
-    agree = "agree" if tensors == (counted.total, counted.trainable) else f"DIFFER: {tensors[0]:,}, {tensors[1]:,}"
+    agree = "agree" if tensors.agrees(counted) else f"DIFFER: {tensors.blocks}"
     screen.print(
         f"\ntrainable {counted.trainable:,}, frozen {counted.total - counted.trainable:,}; the real tensors {agree}\n"
         f"in {precision}: weights {size(memory['weights'])}, gradients {size(memory['gradients'])}, "

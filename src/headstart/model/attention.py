@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import ModelConfig
-from headstart.model.layout import Flat, Layout
+from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.positions import turn
 
 
@@ -60,8 +60,11 @@ def attend(
         return _varlen(q, k, v, layout, causal)
     q, k, v = (layout.block(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
     if causal and bias is None:  # padding is on the right, so the square mask already hides it
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        visible = layout.visible if isinstance(layout, Cached) else None
+        out = F.scaled_dot_product_attention(q, k, v, visible, dropout, is_causal=visible is None)
     else:
+        if causal and bias is not None:
+            bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
         out = F.scaled_dot_product_attention(q, k, v, _mask(layout, bias), dropout)
     return layout.flatten(out.transpose(1, 2))
 
@@ -111,6 +114,8 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)  # each (…, H, K)
         if angles is not None:
             q, k = turn(q, angles), turn(k, angles)
+        if isinstance(layout, Cached):
+            k, v = layout.extend(self, k, v)
         dropout = self.dropout if self.training else 0.0
         mixed = attend(q, k, v, layout, causal=self.causal, bias=bias, dropout=dropout)
         return self.out(mixed.flatten(-2))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headstart.config import ModelConfig
 from headstart.errors import ModelError
 from headstart.model.layers import Layer, layer_norm
-from headstart.model.layout import Layout
+from headstart.model.layout import Cached, Layout
 from headstart.model.positions import relative_buckets, rotary, sinusoidal
 
 
@@ -81,6 +81,10 @@ class Backbone(nn.Module):
             raise ModelError(
                 f"a sequence of {layout.longest} tokens is longer than the model's window of "
                 f"{self.config.window}: cut it, or build the model with a larger window"
+            )
+        if isinstance(layout, Cached) and self.config.direction != "causal":
+            raise ModelError(
+                "a bidirectional model looks ahead, so it reads a text at once: give it a layout without cache"
             )
         place = layout.place
         angles = None if self.angles is None else self.angles[place]  # (…, 2, K / 2)

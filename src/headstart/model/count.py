@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -130,7 +132,46 @@ def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
         yield Block("head: classifier", formula, d * k + int(head.bias) * k, part="head")
 
 
-def count_tensors(model: Model) -> tuple[int, int]:
-    """(total, trainable) of the real parameters; a tensor that several modules share is one."""
-    total = sum(p.numel() for p in model.parameters())
-    return total, sum(p.numel() for p in model.parameters() if p.requires_grad)
+# Which block a tensor belongs to, by its name; the first that matches.
+_BLOCK_OF = {
+    r"backbone\.embeddings\.tokens\.": "token embedding",
+    r"backbone\.embeddings\.positions\.": "positions",
+    r"backbone\.embeddings\.segments\.": "segments",
+    r"backbone\.embeddings\.norm\.": "embedding norm",
+    r"backbone\.relative\.": "relative bias",
+    r"backbone\.layers\.\d+\.attention\.": "attention",
+    r"backbone\.layers\.\d+\.feed_forward\.": "feed-forward",
+    r"backbone\.layers\.\d+\.\w+_norm\.": "layer norms",
+    r"backbone\.norm\.": "last norm",
+    r"backbone\.pooler\.": "pooler",
+    r"head\.(masked\.)?dense\.": "head: dense",
+    r"head\.(masked\.)?norm\.": "head: norm",
+    r"head\.(masked\.)?weight": "head: vocabulary",
+    r"head\.(masked\.)?bias": "head: bias",
+    r"head\.next_sentence\.": "head: next sentence",
+}
+
+
+@dataclass(frozen=True)
+class TensorCount:
+    """What the real parameters come to; a tensor that several modules share is one."""
+
+    blocks: dict[str, int]
+    total: int
+    trainable: int
+
+    def agrees(self, counted: Count) -> bool:
+        """Whether the formula says the same, block by block."""
+        by_formula = {block.name: block.number for block in counted.blocks if not block.shared}
+        return (by_formula, counted.total, counted.trainable) == (self.blocks, self.total, self.trainable)
+
+
+def count_tensors(model: Model) -> TensorCount:
+    """Parameters by looking at them, under the names that the formula gives the blocks."""
+    last = "head: next sentence" if isinstance(model.head_config, NextSentence) else "head: classifier"
+    blocks: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        block = next((block for pattern, block in _BLOCK_OF.items() if re.match(pattern, name)), last)
+        blocks[block] += parameter.numel()
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return TensorCount(dict(blocks), blocks.total(), trainable)

@@ -1,4 +1,4 @@
-"""How the tokens of a batch lie: end to end, or as a padded block.
+"""How the tokens of a batch lie: end to end, as a padded block, or as a block that goes on where others ended.
 
 The backbone is written over `(…, D)` and never asks. Attention needs to know which tokens belong together, positions
 need to know where each token stands, and a classifier needs one vector for each sequence; they ask the layout.
@@ -13,10 +13,10 @@ need to know where each token stands, and a classifier needs one vector for each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.config import Pool
 
@@ -79,8 +79,9 @@ class Flat:
         if how == "last":
             return x[self.starts[1:] - 1]
         lengths = self.starts.diff()[:, None]
-        total = x.new_zeros(lengths.shape[0], x.shape[1]).index_add(0, self.sequence, x)
-        return total / lengths.clamp(min=1)
+        exact = x if x.dtype == torch.float64 else x.float()  # a long sum in half precision loses what it adds
+        total = exact.new_zeros(lengths.shape[0], x.shape[1]).index_add(0, self.sequence, exact)
+        return (total / lengths.clamp(min=1)).to(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,47 @@ class Dense:
         if how == "last":
             return x[torch.arange(x.shape[0], device=x.device), lengths - 1]
         return (x * self.mask[..., None]).sum(1) / lengths.clamp(min=1)[:, None]
+
+
+@dataclass(frozen=True)
+class Cached(Dense):
+    """A block that goes on where others ended: a causal model reads a text step by step, and no token of it twice.
+
+    `before` cells of each sequence were read in earlier steps; each layer's keys and values of them are in `seen`.
+    There is no padding.
+
+        >>> prompt = Cached(torch.ones(1, 3, dtype=torch.bool))
+        >>> prompt.then(1).place.tolist(), prompt.then(1).visible.tolist()
+        ([[3]], [[True, True, True, True]])
+    """
+
+    before: int = 0
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def then(self, length: int) -> Cached:
+        """The layout of the next `length` tokens of each sequence."""
+        return Cached(self.mask.new_ones(self.mask.shape[0], length), self.longest, self.seen)
+
+    @property
+    def longest(self) -> int:
+        return self.before + self.mask.shape[1]
+
+    @property
+    def place(self) -> Tensor:
+        return super().place + self.before
+
+    @property
+    def visible(self) -> Tensor:
+        """(L, before + L): which tokens each new one may look at."""
+        return self.mask.new_ones(self.mask.shape[1], self.longest).tril(self.before)
+
+    def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(S, L, H, K) → (S, before + L, H, K): a layer's keys and values of all tokens so far, kept for later."""
+        if self.before:
+            old_k, old_v = (x[:, : self.before] for x in self.seen[layer])
+            k, v = torch.cat([old_k, k], 1), torch.cat([old_v, v], 1)
+        self.seen[layer] = k, v
+        return k, v
 
 
 Layout = Flat | Dense

@@ -58,7 +58,8 @@ class Model(nn.Module):
     def with_head(self, head: HeadConfig | None) -> Model:
         """The same backbone under a new head, drawn afresh; this model stays as it is."""
         swapped = Model(self.backbone, head)
-        return swapped.to(self.device).train(self.training)
+        like = self.backbone.embeddings.tokens.weight
+        return swapped.to(like.device, like.dtype).train(self.training)
 
     def freeze(self) -> Self:
         """Fix the backbone: no gradients, and no dropout in it even while the head trains."""

@@ -126,4 +126,6 @@ def usual_head(config: ModelConfig, kind: str, classes: int = 2) -> HeadConfig:
     settings = CLASSIFIERS[config.family]
     if settings.get("pooler") == "backbone" and not config.pooler:
         settings = {**settings, "pooler": "none"}
+    if config.direction == "causal" and settings["pool"] == "first":  # which sees only itself
+        settings = {**settings, "pool": "last"}
     return Classifier(classes=classes, **settings)
