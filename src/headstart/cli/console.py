@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -31,6 +32,14 @@ def print_json(value: Any) -> None:
 def remark(text: str) -> None:
     """A line for the person at the terminal, which is no part of the result."""
     typer.echo(text, err=True)
+
+
+def left_out(count: int, first: Sequence[str]) -> None:
+    """What --skip-bad left out: how many, and the first of them."""
+    if count:
+        remark(f"left out {count:,}, {'these' if len(first) == count else f'the first {len(first)}'}:")
+        for line in first:
+            remark(f"  {line}")
 
 
 def size(number: int) -> str:
