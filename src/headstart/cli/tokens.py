@@ -1,0 +1,152 @@
+"""`headstart tokens`: a corpus turned into a token store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headstart.cli.console import left_out, print_json, remark, size
+
+if TYPE_CHECKING:
+    from headstart.text.tokens import Store
+    from headstart.text.writing import Progress as Written
+
+
+def tokens(
+    corpus: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CORPUS...", help="Files, folders or globs: txt, jsonl, csv, tsv, parquet, plain or as gz, xz, zst."
+        ),
+    ],
+    tokenizer: Annotated[Path, typer.Option(help="A tokenizer folder or file.")],
+    out: Annotated[Path, typer.Option(help="The store's folder; begun by an earlier run, it is finished.")],
+    valid: Annotated[float, typer.Option(help="The share of documents held out, chosen by their text.")] = 0.01,
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores unless given.")] = None,
+    column: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
+    blank_lines: Annotated[
+        bool, typer.Option("--blank-lines", help="In .txt files blank lines, not line ends, part documents.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave documents out that cannot be read, and list them.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Encode a corpus once, on all cores, into a store that training maps into memory.
+
+    Interrupted and started again, it goes on where it stopped; the bytes are the same for any number of workers.
+    """
+    from headstart.text.tokenizer import Tokenizer
+    from headstart.text.writing import write_store
+
+    loaded = Tokenizer.load(tokenizer)
+    was_there = (out / "store.json").exists()
+    began = time.monotonic()
+    try:
+        with _progress_bar() as bar:
+            store = write_store(
+                corpus,
+                loaded,
+                out,
+                valid=valid,
+                workers=workers,
+                column=column,
+                blank_lines=blank_lines,
+                skip_bad=skip_bad,
+                on_progress=bar,
+            )
+    except KeyboardInterrupt:
+        remark(f"{out} is half-written: the same command goes on from there")
+        raise
+    seconds = time.monotonic() - began
+    if was_there:
+        remark(f"{out} already holds this store, whole and unchanged: nothing to do")
+    elif bar.kept:
+        remark(f"{bar.kept:,} documents were there from an earlier run")
+    result = _result(store, None if was_there else (bar.documents - bar.kept) / seconds)
+    if as_json:
+        print_json(result)
+    else:
+        _print_lines(result, store)
+
+
+class _Bar:
+    """What the store's progress does to the bar on the screen, if there is one."""
+
+    def __init__(self, show: Callable[[Written], None]) -> None:
+        self._show = show
+        self.documents = 0
+        self.kept = 0
+
+    def __call__(self, progress: Written) -> None:
+        self.documents, self.kept = progress.documents, progress.kept
+        self._show(progress)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.fields[documents]:,} documents"),
+        TextColumn("{task.fields[rate]:,.0f} documents/s"),
+        TextColumn("{task.fields[megabytes]:,.1f} MB"),
+        TimeElapsedColumn(),
+    )
+    began = time.monotonic()
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as drawn:
+        task = drawn.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
+
+        def show(progress: Written) -> None:
+            rate = (progress.documents - progress.kept) / max(time.monotonic() - began, 1e-9)
+            fields: dict[str, Any] = {
+                "documents": progress.documents,
+                "rate": rate,
+                "megabytes": progress.bytes / 1e6,
+            }
+            drawn.update(task, completed=progress.bytes, total=progress.total, **fields)
+
+        yield _Bar(show)
+
+
+def _result(store: Store, rate: float | None) -> dict[str, Any]:
+    splits = {name: asdict(counts) for name, counts in store.counts.items()}
+    total = {key: sum(counts[key] for counts in splits.values()) for key in ("documents", "tokens", "bytes")}
+    return {
+        "store": str(store.folder),
+        **total,
+        "tokens_per_byte": total["tokens"] / total["bytes"],
+        "splits": splits,
+        "tokenizer": store.tokenizer_fingerprint,
+        "dtype": store.dtype,
+        "size_on_disk": store.size,
+        "documents_per_second": rate,  # None where nothing had to be done
+        "left_out": {"count": store.left_out, "first": list(store.left_out_first)},
+    }
+
+
+def _print_lines(result: dict[str, Any], store: Store) -> None:
+    left_out(store.left_out, store.left_out_first)
+    train, valid = (store.counts[name].documents for name in ("train", "valid"))
+    rate = result["documents_per_second"]
+    lines = {
+        "documents": f"{result['documents']:,} (train {train:,}, valid {valid:,})",
+        "tokens": f"{result['tokens']:,}",
+        "bytes": f"{result['bytes']:,}",
+        "tokens per byte": f"{result['tokens_per_byte']:.4f}",
+        "ids": result["dtype"],
+        "size on disk": size(result["size_on_disk"]),
+    }
+    if rate is not None:
+        lines["documents/s"] = f"{rate:,.0f}"
+    for name, value in lines.items():
+        typer.echo(f"{name:<16} {value}")
