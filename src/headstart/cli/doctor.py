@@ -1,0 +1,197 @@
+"""`headstart doctor`: what is wrong with a labelled set, and a copy of it without the worst."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headstart.cli.console import console, left_out, print_json, remark, table
+
+if TYPE_CHECKING:
+    from headstart.text.examples import Examples
+    from headstart.text.findings import Finding, Lengths, Place, Report, Summary
+    from headstart.text.skipped import Skipped
+    from headstart.text.tokenizer import Tokenizer
+
+COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
+FEW_LABELS = 5
+
+
+def doctor(
+    train: Annotated[Path, typer.Argument(help="The training split: any labelled set that headstart reads.")],
+    valid: Annotated[Path | None, typer.Option(help="The split that choices are made on.")] = None,
+    test: Annotated[Path | None, typer.Option(help="The split that is scored once, at the end.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer folder or file: finds rows that are cut, and unknown tokens.")
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, help="The most tokens that the model sees of a row.")] = 512,
+    text: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
+    second: Annotated[str | None, typer.Option(help="The column of the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave rows out that cannot be read, and list them.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table and lines.")] = False,
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write the splits to this new folder as jsonl, without leaks, duplicates, conflicting labels "
+            "and empty rows.",
+        ),
+    ] = None,
+) -> None:
+    """Examine a labelled set: duplicates, leaks between splits, conflicting labels, damage, rows that are cut.
+
+    Findings are no failure: the exit code is 0 whenever the set could be read.
+    """
+    from headstart.text import doctor as room
+    from headstart.text.examples import read_examples
+    from headstart.text.skipped import Skipped
+
+    if clean is not None:
+        room.check_writable(clean)
+    loaded = None if tokenizer is None else _load(tokenizer)
+    skipped = Skipped() if skip_bad else None
+    with Console(stderr=True).status("reading and comparing rows"):  # shows nothing where stderr is no terminal
+        splits = {
+            name: read_examples(path, text=text, second=second, label=label, skipped=skipped)
+            for name, path in (("train", train), ("valid", valid), ("test", test))
+            if path is not None
+        }
+        report = room.examine(**splits, tokenizer=loaded, window=window)
+    _say_what_was_read(splits, skipped)
+    removed: dict[str, dict[str, int]] = {}
+    if clean is not None:
+        cleaned, removed = room.clean(**splits)
+        room.write_splits(cleaned, clean)
+    if as_json:
+        print_json(report.to_json() | ({} if clean is None else {"removed": removed}))
+        return
+    screen = console()
+    with screen.capture() as printed:
+        _print_report(report, screen)
+        if clean is not None:
+            _print_removed(splits, removed, clean, screen)
+    typer.echo("\n".join(line.rstrip() for line in printed.get().split("\n")), nl=False)  # rich fills lines up
+
+
+def _load(path: Path) -> Tokenizer:
+    from headstart.text.tokenizer import Tokenizer
+
+    return Tokenizer.load(path)
+
+
+def _say_what_was_read(splits: Mapping[str, Examples], skipped: Skipped | None) -> None:
+    for name, examples in splits.items():
+        for guess in examples.remarks:
+            remark(f"{name}: {guess}")
+    if skipped is not None:
+        left_out(skipped.count, skipped.lines)
+
+
+def _print_report(report: Report, screen: Console) -> None:
+    folder = _common_folder(report)
+    screen.print(_summary(report.splits), "")
+    legend = "Lengths of rows: the median, the 95th of 100, the longest."
+    where = f" Rows are named by file and line in {folder}." if folder else ""
+    screen.print(Text(legend + where, style="dim"))
+    for finding in report.findings:
+        screen.print("", _entry(finding, folder), sep="\n")
+    counts = {grade: sum(finding.severity == grade for finding in report.findings) for grade in COLOURS}
+    told = ", ".join(_number(count, grade) for grade, count in counts.items() if count)
+    screen.print(Text(f"\n{told or 'nothing found wrong'}", style="bold"))
+    for unexamined in report.unexamined:
+        screen.print(Text(f"not examined: {unexamined}", style="dim"))
+
+
+def _common_folder(report: Report) -> str:
+    """The folder that all files named are in, said once instead of on every line."""
+    places = [place for finding in report.findings for place in finding.examples]
+    paths = {place.path for place in places} | {place.partner.path for place in places if place.partner}
+    absolute = {Path(path).is_absolute() for path in paths}
+    folder = os.path.commonpath([Path(path).parent for path in paths]) if len(absolute) == 1 else ""
+    return folder if folder != "." else ""
+
+
+def _summary(splits: tuple[Summary, ...]) -> Table:
+    with_tokens = any(split.tokens is not None for split in splits)
+    made = table("split", ">rows", "labels", ">words", *([">tokens"] if with_tokens else []))
+    for split in splits:
+        cells = [split.name, f"{split.rows:,}", _balance(split), _lengths(split.words)]
+        if split.tokens is not None:
+            cells.append(_lengths(split.tokens))
+        made.add_row(*map(Text, cells))
+    return made
+
+
+def _balance(split: Summary) -> str:
+    from headstart.text.findings import quoted
+
+    shares = [f"{quoted(label)} {share:.1%}" for label, share in split.balance.items()]
+    if len(shares) <= FEW_LABELS:
+        return ", ".join(shares)
+    ranked = sorted(split.balance.values())
+    return f"{len(shares)} labels, from {ranked[0]:.1%} to {ranked[-1]:.1%} of the rows"
+
+
+def _lengths(lengths: Lengths) -> str:
+    return f"{lengths.median:.0f} / {lengths.most:.0f} / {lengths.longest}"
+
+
+def _entry(finding: Finding, folder: str) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=max(map(len, COLOURS)))
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(finding.severity, style=COLOURS[finding.severity]), Text(finding.message, style="bold"))
+    advice = finding.advice[0].upper() + finding.advice[1:]
+    grid.add_row("", Text(advice if advice.endswith("?") else f"{advice}."))
+    for place in finding.examples:
+        for line in _place(place, folder):
+            grid.add_row("", Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+    return grid
+
+
+def _place(place: Place, folder: str) -> Iterator[str]:
+    """The row and its partner: on one line where they read the same."""
+    partner = place.partner
+    if partner is None:
+        yield f"{_where(place, folder)}  {place.excerpt}"
+    elif (partner.excerpt, partner.label) == (place.excerpt, place.label):
+        yield f"{_where(place, folder)} = {_where(partner, folder)}  {place.excerpt}"
+    else:
+        yield f"{_where(place, folder)}  {_labelled(place)}"
+        yield f"  and {_where(partner, folder)}  {_labelled(partner)}"
+
+
+def _where(place: Place, folder: str) -> str:
+    path = Path(place.path).relative_to(folder) if folder else place.path
+    return f"{path}:{place.line}"
+
+
+def _labelled(place: Place) -> str:
+    from headstart.text.findings import quoted
+
+    return place.excerpt if place.label is None else f"{quoted(place.label)} {place.excerpt}"
+
+
+def _print_removed(
+    splits: Mapping[str, Examples], removed: Mapping[str, Mapping[str, int]], out: Path, screen: Console
+) -> None:
+    screen.print(Text(f"\nwritten to {out}:", style="bold"))
+    for name, reasons in removed.items():
+        gone = sum(reasons.values())
+        left = _number(len(splits[name].rows) - gone, "row")
+        why = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        screen.print(Text(f"  {name}.jsonl  {left}, {gone} removed" + (f" ({why})" if why else "")))
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
