@@ -1,0 +1,1 @@
+"""Training: one loop for pretraining and fine-tuning, and what it is made of."""

@@ -1,0 +1,357 @@
+"""The training loop: one for pretraining and fine-tuning, with three different arguments: batches, head, objective.
+
+It yields what happened and prints nothing, opens no file:
+
+    for event in Loop(model, objective, batches, settings, validate).run():
+        match event:
+            case Step(): …        every update
+            case Evaluated(): …   once an epoch, or every `evaluate_every` steps
+            case Saved(): …       `event.state` is all that is needed to go on from here
+            case Finished(): …
+
+Order, masks and dropout are functions of the seed and the number of the step alone. So a loop that is given a `State`
+goes on from it as if it had never stopped: the same losses, the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.errors import TrainingError
+from headstart.model.model import Model
+from headstart.text.batches import Batch, Batches, share_of
+from headstart.training.objectives import Objective
+from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
+from headstart.training.precision import Precision, autocast
+from headstart.training.scores import Scores
+from headstart.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update."""
+
+    epoch: int
+    step: int  # counted from 1, over all epochs
+    total: int  # steps in all
+    loss: float
+    parts: dict[str, float]  # of the loss, where it has several
+    lr: float
+    gradient: float  # its norm, before clipping
+    tokens: int  # so far
+    seconds: float  # of this step
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A step that was left out, since its loss was no number."""
+
+    epoch: int
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Halved:
+    """The GPU had too little memory for a micro-batch; from here on there are `shares` of them a step."""
+
+    step: int
+    shares: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    epoch: float  # 1.5: in the middle of the second
+    step: int
+    scores: Scores
+    best: bool  # so far
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A moment to write a checkpoint of; the consumer writes it."""
+
+    step: int
+    state: State
+
+
+@dataclass(frozen=True)
+class Finished:
+    step: int
+    reason: str  # "done", or "patience"
+    best: Best | None
+
+
+@dataclass(frozen=True)
+class Best:
+    step: int
+    epoch: float
+    scores: Scores
+
+
+Event = Step | Skipped | Halved | Evaluated | Saved | Finished
+
+
+@dataclass
+class State:
+    """Where a run stands: tensors by name, and a few numbers that JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+@dataclass
+class Loop:
+    """A run in progress. `validate` scores the model; the score named `choose_by` decides which weights are best."""
+
+    model: Model
+    objective: Objective
+    batches: Batches
+    settings: TrainingSettings
+    validate: Callable[[Model], Scores] | None = None
+    choose_by: str = "accuracy"  # higher is better; a name that ends in "loss" is better lower
+    precision: Precision = field(default_factory=lambda: Precision(None, None))
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        self.objective.check(self.model)
+        lengths = [self.batches.steps(epoch) for epoch in range(s.epochs)] if s.steps is None else []
+        self.total = sum(lengths) if s.steps is None else s.steps
+        self.epoch = self.in_epoch = self.step = self.tokens = 0
+        self.shares, self.bad_steps, self.since_best = s.accumulate, 0, 0
+        self.stopping = False  # set it, and the loop saves and ends after the step that it is in
+        self.best: Best | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        if s.reinitialise:
+            torch.manual_seed(s.seed)
+            reinitialise_top(self.model, s.reinitialise)
+        self.moving = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.optimizer = build_optimizer(
+            self.model,
+            kind=s.optimizer,
+            lr=s.lr,
+            betas=(s.beta1, s.beta2),
+            eps=s.epsilon,
+            weight_decay=s.weight_decay,
+            layer_decay=s.layer_decay,
+            head_lr=s.head_lr,
+        )
+        self.average = Average(self.model, s.average) if s.average else None
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Event]:
+        """Train to the end; events as they happen."""
+        s = self.settings
+        self.model.train()
+        epoch, steps = -1, 0
+        while self.step < self.total and not self._tired():
+            if self.epoch != epoch:
+                epoch, steps = self.epoch, self.batches.steps(self.epoch)
+                self._thaw()
+            yield from self._update()
+            last = self.in_epoch == steps or self.step == self.total
+            if self.validate and (last if s.evaluate_every is None else self._due(s.evaluate_every)):
+                yield self._evaluate(self.epoch + self.in_epoch / steps)
+            if self.in_epoch == steps:
+                self.epoch, self.in_epoch = self.epoch + 1, 0
+            if self.stopping or self._tired() or (last if s.save_every is None else self._due(s.save_every)):
+                yield Saved(self.step, self.state())
+            if self.stopping:
+                return
+        self._keep()
+        yield Finished(self.step, "patience" if self.step < self.total else "done", self.best)
+
+    def _due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.total
+
+    def _tired(self) -> bool:
+        return self.settings.patience is not None and self.since_best >= self.settings.patience
+
+    def _thaw(self) -> None:
+        """Gradual unfreezing: in each epoch some more of the layers train, from the top."""
+        if self.settings.unfreeze:
+            layers = self.model.config.layers
+            count = unfrozen_layers(self.epoch, layers, self.settings.unfreeze)
+            set_unfrozen(self.model, None if count >= layers else count)
+            self.model.train()
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+
+    def _update(self) -> Iterator[Event]:
+        """One step of the optimizer, in as many micro-batches as it takes."""
+        began = time.perf_counter()
+        batch = self.batches.batch(self.epoch, self.in_epoch)
+        try:
+            parts = self._gradients(batch)
+        except torch.OutOfMemoryError:
+            self._release()
+            self.shares *= 2
+            yield Halved(self.step + 1, self.shares)
+            try:
+                parts = self._gradients(batch)
+            except torch.OutOfMemoryError as error:
+                self._release()
+                raise TrainingError(self._too_large(batch, error)) from None
+        loss = sum(parts.values())
+        clip = self.settings.clip or math.inf
+        gradient = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip).item()
+        factor = rate(self.settings.schedule, self.step, self.total, round(self.settings.warmup * self.total))
+        lr = self.settings.lr * factor
+        finite = math.isfinite(loss) and math.isfinite(gradient)
+        if finite:
+            self.optimizer.step(factor)
+            if self.average:
+                self.average.update(self.model)
+        self.optimizer.zero_grad()
+        self.step += 1
+        self.in_epoch += 1
+        self.tokens += batch.ids.shape[0]
+        if not finite:
+            yield self._bad_step(loss, lr)
+            return
+        seconds = time.perf_counter() - began
+        shown = parts if len(parts) > 1 else {}
+        yield Step(self.epoch, self.step, self.total, loss, shown, lr, gradient, self.tokens, seconds)
+
+    def _gradients(self, batch: Batch) -> dict[str, float]:
+        """Run the batch forwards and backwards, share by share; the parts of its loss."""
+        counts = {name: max(count, 1.0) for name, count in self.objective.counts(batch).items()}
+        device = self.model.device
+        totals = {name: torch.zeros((), dtype=torch.float64, device=device) for name in counts}
+        for share in range(self.shares):
+            part = share_of(batch, share, self.shares)
+            if part is None:
+                continue
+            self._seed_dropout(share)
+            with autocast(self.precision, device):
+                sums = self.objective.sums(self.model, part.to(device))
+            loss = torch.stack([value / counts[name] for name, value in sums.items()]).sum()
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+            for name, value in sums.items():
+                totals[name] += value.detach().double() / counts[name]
+        return {name: value.item() for name, value in totals.items()}
+
+    def _seed_dropout(self, share: int) -> None:
+        """What dropout drops depends on the seed, the step and the share, and on nothing before."""
+        torch.manual_seed((self.settings.seed << 40) ^ (self.step << 8) ^ share)
+
+    def _bad_step(self, loss: float, lr: float) -> Event:
+        self.bad_steps += 1
+        if self.bad_steps > self.settings.skip_bad_steps:
+            raise TrainingError(
+                f"the loss became {loss} at step {self.step} (learning rate {lr:.3g}): lower lr or clip, raise warmup, "
+                f"or allow --skip-bad-steps {self.settings.skip_bad_steps + 1}; the checkpoints before it are whole"
+            )
+        return Skipped(self.epoch, self.step, loss)
+
+    def _release(self) -> None:
+        self.optimizer.zero_grad()
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _too_large(self, batch: Batch, error: Exception) -> str:
+        reason = str(error).split("\n", 1)[0]
+        return (
+            f"out of memory at step {self.step + 1}, with {batch.ids.shape[0]} tokens in {self.shares} micro-batches "
+            f"(longest sequence {batch.longest}): lower batch_size or window ({reason})"
+        )
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, epoch: float) -> Evaluated:
+        assert self.validate is not None
+        if self.average:
+            self.average.swap(self.model)
+        scores = self.validate(self.model)
+        better = self.best is None or self._better(scores, self.best.scores)
+        if better:
+            self.best, self.since_best = Best(self.step, epoch, scores), 0
+            if self.settings.weights == "best":
+                self.best_weights = self._copy_of_weights()
+        else:
+            self.since_best += 1
+        if self.average:
+            self.average.swap(self.model)
+        self.model.train()
+        return Evaluated(epoch, self.step, scores, better)
+
+    def _better(self, new: Scores, old: Scores) -> bool:
+        """Ties go to the lower loss, so that a run of equal accuracies does not keep the earliest by accident."""
+        if self.choose_by.endswith("loss"):
+            return new[self.choose_by] < old[self.choose_by]
+        return (new[self.choose_by], -new["loss"]) > (old[self.choose_by], -old["loss"])
+
+    def _copy_of_weights(self) -> dict[str, Tensor]:
+        """The parameters that training moves; the others are as they were."""
+        return {name: p.detach().clone() for name, p in self.moving.items()}
+
+    @torch.no_grad()
+    def _keep(self) -> None:
+        """Leave the model with the weights that were asked for."""
+        if self.settings.weights == "best" and self.best_weights:
+            for name, p in self.moving.items():
+                p.copy_(self.best_weights[name])
+        elif self.average:
+            self.average.swap(self.model)
+        self.model.eval()
+
+    # --- stopping and going on ----------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """A copy of everything that the rest of the run depends on."""
+        optimizer, numbers = self.optimizer.state_dict()
+        tensors = {f"model.{name}": p.detach().clone() for name, p in self.moving.items()}
+        tensors |= {f"optimizer.{name}": value.clone() for name, value in optimizer.items()}
+        tensors |= {f"best.{name}": value for name, value in self.best_weights.items()}
+        if self.average:
+            tensors |= {f"average.{name}": value.clone() for name, value in self.average.state_dict().items()}
+        best = None if self.best is None else vars(self.best)
+        return State(
+            tensors,
+            {
+                "epoch": self.epoch,
+                "in_epoch": self.in_epoch,
+                "step": self.step,
+                "tokens": self.tokens,
+                "shares": self.shares,
+                "bad_steps": self.bad_steps,
+                "since_best": self.since_best,
+                "best": best,
+                "optimizer": numbers,
+            },
+        )
+
+    @torch.no_grad()
+    def restore(self, state: State) -> None:
+        """Go on from a state that a loop with the same settings, model and data gave."""
+        numbers = state.numbers
+        for name in ("epoch", "in_epoch", "step", "tokens", "shares", "bad_steps", "since_best"):
+            setattr(self, name, numbers[name])
+        self.best = None if numbers["best"] is None else Best(**numbers["best"])
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
+        for name, value in state.tensors.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = value.to(self.model.device)
+        moving = self.moving
+        if moving.keys() != parts["model"].keys():
+            raise TrainingError("the checkpoint is of another model: its parameters have other names")
+        for name, p in moving.items():
+            if p.shape != parts["model"][name].shape:
+                raise TrainingError(
+                    f"the checkpoint is of another model: {name} has shape {tuple(parts['model'][name].shape)}, "
+                    f"expected {tuple(p.shape)}"
+                )
+            p.copy_(parts["model"][name])
+        self.best_weights = parts["best"]
+        self.optimizer.load_state_dict(parts["optimizer"], numbers["optimizer"])
+        if self.average:
+            self.average.load_state_dict(parts["average"])

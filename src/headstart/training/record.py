@@ -1,0 +1,235 @@
+"""The run folder, which everything after training reads and nothing else.
+
+run.toml             the study and its settings, enough to run it again
+events.jsonl         what happened, a line an event
+checkpoints/         to go on from, while the run is in progress
+model/               the trained model, as `headstart.checkpoints.folder` has it
+predictions.parquet  one row for each scored example
+result.json          the scores
+manifest.json        versions, hardware, data, time and memory; written last: a run that has it is whole
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headstart import __version__
+from headstart.checkpoints import folder as model_folder
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import read_toml, to_toml
+from headstart.errors import MissingExtra, OutputError
+from headstart.files import new_file
+from headstart.training.loop import Evaluated, Event, Loop, Saved, Step
+from headstart.training.state import Saver, read_newest
+
+Listener = Callable[[Event], None]
+
+
+class RunFolder:
+    """A run on disk. `open_run` makes one or goes on with one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = path / "events.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.began = time.time()
+
+    @property
+    def seconds(self) -> float:
+        return time.time() - self.began
+
+    @property
+    def done(self) -> bool:
+        return (self.path / "manifest.json").is_file()
+
+    def result(self) -> dict[str, Any]:
+        """The scores of a run that is done."""
+        return model_folder.read_json(self.path / "result.json")
+
+    def train(self, loop: Loop, *, listen: Listener | None = None, remark: Callable[[str], None] | None = None) -> None:
+        """Drive the loop to its end: record events, save checkpoints, go on from the newest where there is one."""
+        state, damaged = read_newest(self.checkpoints)
+        for line in damaged:
+            (remark or _nothing)(line)
+        offset = 0
+        if state is not None:
+            offset = state.numbers["events"]
+            self.began -= state.numbers["seconds"]  # time spent before counts
+            loop.restore(state)
+            (remark or _nothing)(f"going on from step {loop.step} of {loop.total}")
+        saver = Saver(self.checkpoints, loop.settings.keep)
+        self.events.touch()
+        tracking = tensorboard(self.path / "tensorboard", loop.step) if loop.settings.track else nullcontext(_nothing)
+        with self.events.open("r+b") as file, tracking as track, _interruptible(loop):
+            file.truncate(offset)  # what came after the checkpoint will come again
+            file.seek(offset)
+            try:
+                for event in loop.run():
+                    file.write(json.dumps(_plain(event)).encode() + b"\n")
+                    file.flush()
+                    if isinstance(event, Saved):
+                        event.state.numbers |= {"events": file.tell(), "seconds": self.seconds}
+                        saver.save(event.state)
+                    track(event)
+                    if listen:
+                        listen(event)
+            finally:
+                saver.wait()
+        if loop.stopping:
+            raise KeyboardInterrupt
+
+    def finish(
+        self, checkpoint: Checkpoint, result: Mapping[str, Any], manifest: Mapping[str, Any], rows: Any | None = None
+    ) -> None:
+        """Write what a finished run has; the manifest last, and the checkpoints go."""
+        shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
+        model_folder.save(checkpoint, self.path / "model")
+        if rows is not None:
+            import pyarrow.parquet
+
+            with new_file(self.path / "predictions.parquet") as unfinished:
+                pyarrow.parquet.write_table(rows, unfinished)
+        self._write("result.json", result)
+        self._write("manifest.json", {**_surroundings(), "seconds": self.seconds, **manifest})
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        with new_file(self.path / name) as unfinished:
+            unfinished.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> RunFolder:
+    """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run."""
+    path = Path(path)
+    text = to_toml({"study": study, **settings})
+    if path.is_file():
+        raise OutputError(f"{path} is a file, and a folder for the run was meant: name another")
+    if path.is_dir() and any(path.iterdir()):
+        if not (path / "run.toml").is_file():
+            raise OutputError(f"{path} holds something that is no run: name another folder")
+        found = read_toml(path / "run.toml")
+        wanted = {"study": study, **settings}
+        if found != wanted:
+            keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+            raise OutputError(f"{path} holds another run (it differs in {', '.join(keys)}): name another folder")
+        if not resume:
+            state = "is done" if (path / "manifest.json").is_file() else "was begun"
+            raise OutputError(f"the run in {path} {state}: add --resume to go on with it, or name another folder")
+        return RunFolder(path)
+    with new_file(path / "run.toml") as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    return RunFolder(path)
+
+
+def read_events(path: str | Path) -> list[dict[str, Any]]:
+    """The events of a run; a last line that was cut short by a kill is left out."""
+    lines = (Path(path) / "events.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    """An event as JSON: its name, and its fields without the tensors."""
+    return {"event": type(event).__name__.lower(), **_fields(event)}
+
+
+def _fields(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _fields(getattr(value, f.name)) for f in fields(value) if f.name != "state"}
+    if isinstance(value, dict):
+        return {name: _fields(item) for name, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+@contextmanager
+def tensorboard(folder: Path, step: int) -> Iterator[Callable[[Any], None]]:
+    """A listener that writes losses, rates and scores as TensorBoard scalars; what lies after `step` is taken back."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtra("tensorboard", "track", "--track") from None
+    writer: Any = SummaryWriter(str(folder), purge_step=step)
+
+    def write(event: Event) -> None:
+        if isinstance(event, Step):
+            values = {"train/loss": event.loss, "train/lr": event.lr, "train/gradient": event.gradient}
+        elif isinstance(event, Evaluated):
+            values = {f"valid/{name}": value for name, value in event.scores.items()}
+        else:
+            return
+        for name, value in values.items():
+            writer.add_scalar(name, value, event.step)
+
+    try:
+        yield write
+    finally:
+        writer.close()
+
+
+def _nothing(_: Any) -> None:
+    pass
+
+
+@contextmanager
+def _interruptible(loop: Loop) -> Iterator[None]:
+    """Ctrl-C asks the loop to save and stop; a second one stops at once."""
+
+    def ask(number: int, frame: Any) -> None:
+        loop.stopping = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not in the main thread: whoever is there decides what Ctrl-C means
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _surroundings() -> dict[str, Any]:
+    """Versions and hardware, and the most memory that this process had."""
+    found: dict[str, Any] = {
+        "format": 1,
+        "headstart": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": sys.argv,
+        "peak_memory": {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024},
+    }
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+        found["peak_memory"]["gpu"] = torch.cuda.max_memory_allocated()
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,0 +1,116 @@
+"""How good a model is: on a labelled set, row by row, and on text, token by token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headstart.model.heads import ClassifierHead
+from headstart.model.model import Model
+from headstart.text.batches import Batches, Encoded, in_order
+from headstart.training.objectives import Objective, layout_of
+from headstart.training.precision import Precision, autocast
+
+Floats = NDArray[np.float64]
+Scores = dict[str, float]
+TOKENS = 8192  # of a batch that is only scored
+
+
+def score(log_probabilities: Floats, labels: NDArray[np.int64]) -> Scores:
+    """Accuracy, macro-F1 and mean loss of (n, C) log-probabilities.
+
+    >>> half = np.log([[0.9, 0.1], [0.6, 0.4]])
+    >>> {name: round(value, 3) for name, value in score(half, np.array([0, 1])).items()}
+    {'accuracy': 0.5, 'macro_f1': 0.333, 'loss': 0.511}
+    """
+    predicted = log_probabilities.argmax(1)
+    return {
+        "accuracy": float((predicted == labels).mean()),
+        "macro_f1": macro_f1(predicted, labels, log_probabilities.shape[1]),
+        "loss": float(-log_probabilities[np.arange(len(labels)), labels].mean()),
+    }
+
+
+def macro_f1(predicted: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> float:
+    """The mean over classes of F1; a class that is neither there nor predicted is left out."""
+    found = []
+    for k in range(classes):
+        hits = int(((predicted == k) & (labels == k)).sum())
+        either = int((predicted == k).sum()) + int((labels == k).sum())
+        if either:
+            found.append(2 * hits / either)
+    return float(np.mean(found))
+
+
+@torch.no_grad()
+def classify(model: Model, data: Encoded, precision: Precision, features: torch.Tensor | None = None) -> Floats:
+    """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them."""
+    was_training = model.training
+    model.eval()
+    out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
+    for rows, batch in _batches(data, model.device):
+        with autocast(precision, model.device):
+            if features is None:
+                logits = model(batch.ids, layout_of(batch), batch.segments)
+            else:
+                assert isinstance(model.head, ClassifierHead)
+                logits = model.head.classify(features[batch.rows])
+        out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
+    model.train(was_training)
+    return out
+
+
+@torch.no_grad()
+def frozen_features(model: Model, data: Encoded, precision: Precision) -> torch.Tensor:
+    """(n, D): what the classifier head receives for each row, which a frozen backbone never changes."""
+    assert isinstance(model.head, ClassifierHead)
+    model.eval()
+    out = torch.zeros(len(data), model.config.width, device=model.device)
+    for _, batch in _batches(data, model.device):
+        layout = layout_of(batch)
+        with autocast(precision, model.device):
+            vectors = model.backbone(batch.ids, layout, batch.segments)
+            out[batch.rows] = model.head.features(vectors, layout, model.backbone).float()
+    return out
+
+
+def _batches(data: Encoded, device: torch.device) -> Iterable[Any]:
+    for rows in in_order(data, TOKENS):
+        yield rows, data.batch(rows).to(device)
+
+
+@torch.no_grad()
+def language_model_scores(
+    model: Model, objective: Objective, batches: Batches, precision: Precision, *, tokens_per_byte: float | None = None
+) -> Scores:
+    """Loss and perplexity over a whole pass; bits per byte too where every token is predicted from those before.
+
+    The bits of a text are those of its tokens, whatever the tokenizer: only per byte can two models be compared.
+    """
+    was_training = model.training
+    model.eval()
+    sums: dict[str, float] = {}
+    counts: dict[str, float] = {}
+    for step in range(batches.steps(0)):
+        batch = batches.batch(0, step)
+        for name, count in objective.counts(batch).items():
+            counts[name] = counts.get(name, 0.0) + count
+        with autocast(precision, model.device):
+            parts = objective.sums(model, batch.to(model.device))
+        for name, value in parts.items():
+            sums[name] = sums.get(name, 0.0) + value.item()
+    model.train(was_training)
+    means = {name: sums[name] / max(counts[name], 1.0) for name in sums}
+    scores = {"loss": sum(means.values())}
+    if len(means) > 1:
+        scores |= {f"{name}_loss": value for name, value in means.items()}
+    by_token = means.get("loss", means.get("masked", 0.0))
+    scores["perplexity"] = math.exp(min(by_token, 700.0))
+    if tokens_per_byte is not None:
+        scores["bits_per_byte"] = by_token / math.log(2) * tokens_per_byte
+    return scores

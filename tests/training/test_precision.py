@@ -1,0 +1,90 @@
+"""bf16 is used where it was asked for and works, and nowhere else; a change of plan is said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from headstart.training import precision
+from headstart.training.precision import Precision, autocast, bf16_trouble, choose_precision
+
+PRIMITIVE = "could not create a primitive"
+
+
+def broken(*args: Any, **kwargs: Any) -> Tensor:
+    raise RuntimeError(PRIMITIVE + "\nand a long tale of where")
+
+
+def test_float32_asks_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.functional, "linear", broken)
+    assert choose_precision("float32", "cpu") == Precision(None, None)
+    assert choose_precision("auto", "cpu") == Precision(None, None)
+
+
+def test_bf16_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "bf16_trouble", lambda device: None)
+    assert choose_precision("bf16", "cpu") == Precision(torch.bfloat16, None)
+    assert choose_precision("bf16", "cuda") == Precision(torch.bfloat16, None)
+    assert choose_precision("auto", "cuda:1") == Precision(torch.bfloat16, None)
+
+
+def test_a_cpu_that_cannot_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.functional, "linear", broken)
+    assert choose_precision("bf16", "cpu") == Precision(
+        None,
+        "bf16 was asked for, and this CPU cannot multiply in it (could not create a primitive): going on in float32",
+    )
+
+
+def test_a_gpu_that_cannot_is_said_even_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "bf16_trouble", lambda device: "no")
+    assert choose_precision("auto", "cuda") == Precision(
+        None, "this GPU cannot multiply in bf16 (no): going on in float32"
+    )
+
+
+def test_a_gpu_that_would_only_imitate_bf16_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert "imitate" in (bf16_trouble("cuda") or "")
+
+
+def test_a_failure_on_the_way_back_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "grad", broken)
+    assert bf16_trouble("cpu") == PRIMITIVE
+
+
+@pytest.mark.parametrize("wrong", [lambda y: y + 1, lambda y: 2 * y - y.detach()])
+def test_a_wrong_number_counts(wrong: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in the product alone, once in its gradients alone."""
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight: wrong(linear(x, weight)))
+    assert bf16_trouble("cpu") == "the product was wrong"
+
+
+def test_the_probe_multiplies_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves the random numbers of the run as they were."""
+    linear, seen = torch.nn.functional.linear, []
+
+    def watched(x: Tensor, weight: Tensor) -> Tensor:
+        product = linear(x, weight)
+        seen.append(product.dtype)
+        return product
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    before = torch.get_rng_state()
+    bf16_trouble("cpu")
+    assert seen == [torch.bfloat16]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_autocast_covers_its_block_and_no_more(dtype: torch.dtype | None) -> None:
+    x = torch.ones(2, 2)
+    with autocast(Precision(dtype), "cpu"):
+        inside = x @ x
+    assert inside.dtype == (dtype or torch.float32)
+    assert (x @ x).dtype == torch.float32
