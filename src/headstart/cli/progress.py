@@ -1,0 +1,117 @@
+"""A run as it goes: a bar on a terminal, plain lines elsewhere, nothing with --quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headstart.cli.console import remark, size
+
+EVERY = 10.0  # seconds between plain lines
+
+
+@contextmanager
+def reporter(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+    """A listener for the events of a loop."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar() as listen:
+            yield listen
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    """One line for each evaluation, and one for the steps every few seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+        self.speed = _Speed()
+
+    def __call__(self, event: Any) -> None:
+        kind = type(event).__name__
+        if kind == "Step":
+            self.speed.see(event)
+            if time.monotonic() - self.last >= EVERY:
+                self.last = time.monotonic()
+                remark(f"step {event.step}/{event.total}  {self.speed.words(event)}")
+        elif kind == "Evaluated":
+            remark(_evaluated(event))
+        elif kind in ("Skipped", "Halved"):
+            remark(_odd(event))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Any], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None, epoch="", words="")
+        speed = _Speed()
+
+        def listen(event: Any) -> None:
+            kind = type(event).__name__
+            if kind == "Step":
+                speed.see(event)
+                words = speed.words(event)
+                progress.update(task, total=event.total, completed=event.step, epoch=event.epoch + 1, words=words)
+            elif kind == "Evaluated":
+                progress.print(_evaluated(event), highlight=False)
+            elif kind in ("Skipped", "Halved"):
+                progress.print(_odd(event), highlight=False)
+
+        yield listen
+
+
+class _Speed:
+    """Tokens a second, smoothed over the last steps."""
+
+    def __init__(self) -> None:
+        self.tokens: int | None = None
+        self.value = 0.0
+
+    def see(self, event: Any) -> None:
+        if self.tokens is not None:
+            new = (event.tokens - self.tokens) / max(event.seconds, 1e-9)
+            self.value = new if self.value == 0 else 0.9 * self.value + 0.1 * new
+        self.tokens = event.tokens
+
+    def words(self, event: Any) -> str:
+        return f"loss {event.loss:.4f}  lr {event.lr:.2e}  {self.value:,.0f} tokens/s  {_memory()}"
+
+
+def _evaluated(event: Any) -> str:
+    scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.scores.items())
+    return f"epoch {event.epoch:g}  step {event.step}  valid: {scores}{'  best so far' if event.best else ''}"
+
+
+def _odd(event: Any) -> str:
+    if type(event).__name__ == "Skipped":
+        return f"step {event.step} was left out: its loss was {event.loss}"
+    return f"out of memory at step {event.step}: going on with {event.shares} micro-batches a step"
+
+
+def _memory() -> str:
+    """What the process holds now, and on a GPU the most that it held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        words = size(pages * 4096)
+    except (OSError, IndexError, ValueError):
+        words = ""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        words += f"  GPU {size(torch.cuda.max_memory_allocated())}"
+    return words

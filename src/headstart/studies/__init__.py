@@ -1,0 +1,1 @@
+"""Studies: what a user asks for, put together from text, model and training."""

@@ -1,0 +1,278 @@
+"""Fine-tuning: a pretrained backbone under a new head, on labelled texts; or the same architecture from scratch.
+
+full      everything trains
+frozen    the backbone is fixed, its features are computed once, the head trains
+scratch   fresh weights throughout: what the pretraining is to be compared with
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headstart.checkpoints.exchange import open_model
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import Classifier
+from headstart.errors import ConfigError, DataError, ModelError
+from headstart.files import new_file
+from headstart.model.model import Model
+from headstart.model.presets import PRESETS, usual_head
+from headstart.studies.settings import FinetuneSettings
+from headstart.studies.setup import model_folder, pick_device, pick_window
+from headstart.text.batches import Encoded, ExampleBatches
+from headstart.text.examples import Examples, read_examples, split
+from headstart.text.tokenizer import Tokenizer
+from headstart.training.loop import Loop
+from headstart.training.objectives import Classification, FrozenClassification
+from headstart.training.precision import Precision, choose_precision
+from headstart.training.record import Listener, RunFolder, open_run
+from headstart.training.scores import Floats, Scores, classify, frozen_features, score
+
+SPLITS = ("train", "valid", "test")
+VALID_SHARE = 0.1  # of the training file, where no valid file is given
+
+
+@dataclass(frozen=True)
+class Data:
+    """The splits as texts and as ids, with the label table that the training set gives."""
+
+    examples: dict[str, Examples]
+    encoded: dict[str, Encoded]
+    labels: tuple[str, ...]
+
+    def fingerprint(self) -> dict[str, str]:
+        """A digest of each split's ids and labels."""
+        return {name: _digest(part) for name, part in self.encoded.items()}
+
+
+def finetune(
+    settings: FinetuneSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    listen: Listener | None = None,
+    remark: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run it, write the run folder, and return what `result.json` holds."""
+    device = pick_device(settings.device)
+    base = _base(settings)
+    window = pick_window(settings.window, base.model.config)
+    assert base.tokenizer is not None
+    data = load_data(settings, base.tokenizer, window, remark)
+    run = open_run(out, "finetune", settings.to_mapping(), resume=resume)
+    if run.done:
+        remark(f"{run.path} is done already")
+        return run.result()
+    # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
+    precision = choose_precision("float32" if settings.mode == "frozen" else settings.precision, device)
+    if precision.remark:
+        remark(precision.remark)
+    if settings.deterministic:
+        torch.use_deterministic_algorithms(True)
+    model = build_classifier(base.model, settings, len(data.labels)).to(device)
+    features = _features(model, data, precision) if settings.mode == "frozen" else {}
+    weights = _class_weights(data) if settings.balanced else None
+    objective = (
+        FrozenClassification(weights, settings.smoothing, features["train"])
+        if settings.mode == "frozen"
+        else Classification(weights, settings.smoothing)
+    )
+    labels = data.encoded["valid"].labels
+
+    def validate(model: Model) -> Scores:
+        return score(classify(model, data.encoded["valid"], precision, features.get("valid")), labels)
+
+    batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
+    loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
+    run.train(loop, listen=listen, remark=remark)
+    return _finish(run, settings, model, base.tokenizer, data, precision, features, loop)
+
+
+def evaluate(
+    folder: str,
+    path: str,
+    *,
+    text: str | None = None,
+    second: str | None = None,
+    label: str | None = None,
+    remark: Callable[[str], None] = lambda text: None,
+) -> tuple[Scores, int]:
+    """The scores of a trained classifier on a labelled set, and how many rows it has."""
+    found = open_model(model_folder(folder))
+    if found.tokenizer is None or not isinstance(found.model.head_config, Classifier):
+        raise ModelError(f"{folder} is no classifier with a tokenizer: `headstart finetune` makes one")
+    examples = read_examples(path, text=text, second=second, label=label)
+    for line in examples.remarks:
+        remark(line)
+    labels = found.labels or tuple(str(k) for k in range(found.model.head_config.classes))
+    data = Encoded.of(examples, found.tokenizer, labels, found.model.config.window)
+    device = pick_device("auto")
+    predicted = classify(found.model.to(device), data, choose_precision("auto", device))
+    return score(predicted, data.labels), len(data)
+
+
+def load_data(
+    settings: FinetuneSettings, tokenizer: Tokenizer, window: int, remark: Callable[[str], None] = lambda text: None
+) -> Data:
+    """Read and encode the splits; every label is one that the training set has."""
+    columns: dict[str, Any] = {"text": settings.text, "second": settings.second, "label": settings.label}
+    examples = {"train": read_examples(settings.data, **columns)}
+    for name, path in (("valid", settings.valid), ("test", settings.test)):
+        if path is not None:
+            examples[name] = read_examples(path, **columns)
+    for line in dict.fromkeys(line for part in examples.values() for line in part.remarks):
+        remark(line)
+    if "valid" not in examples:
+        parts = split(examples["train"], valid=VALID_SHARE, test=0.0)
+        examples["train"], examples["valid"] = parts["train"], parts["valid"]
+        remark(f"no valid file: {len(parts['valid'].rows)} rows of the training file are kept aside to choose on")
+    labels = examples["train"].labels
+    if len(labels) < 2:
+        raise DataError(settings.data, f"all rows have the label {labels[0]!r}" if labels else "no row has a label")
+    for name in ("valid", "test"):
+        if name in examples and not examples[name].rows:
+            raise DataError(getattr(settings, name) or settings.data, f"no rows to use as {name}")
+    encoded = {name: Encoded.of(examples[name], tokenizer, labels, window) for name in SPLITS if name in examples}
+    for name, part in encoded.items():
+        if part.cut:
+            remark(f"{name}: {part.cut} of {len(part)} texts are longer than {window} tokens and were cut")
+    return Data(examples, encoded, labels)
+
+
+def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
+    """The base under a classifier head, or its architecture with fresh weights; the seed decides what is drawn."""
+    config = base.config
+    if settings.backbone_dropout is not None:
+        config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
+    head = usual_head(config, "classifier", classes)
+    assert isinstance(head, Classifier)
+    changes: dict[str, Any] = {"dropout": settings.dropout, "pool": settings.pool, "pooler": settings.pooler}
+    head = replace(head, **{name: value for name, value in changes.items() if value is not None})
+    torch.manual_seed(settings.seed)
+    if settings.mode == "scratch":
+        return Model.build(config, head)
+    if config != base.config:
+        changed = Model.hollow(config, base.head_config)
+        changed.load_state_dict(base.state_dict(), assign=True)
+        base = changed
+    model = base.with_head(head)
+    return model.freeze() if settings.mode == "frozen" else model
+
+
+def _base(settings: FinetuneSettings) -> Checkpoint:
+    """The model to start from, with a tokenizer; a preset has an architecture and nothing else."""
+    own = None if settings.tokenizer is None else Tokenizer.load(settings.tokenizer)
+    if settings.init in PRESETS and not Path(settings.init).is_dir():
+        if settings.mode != "scratch":
+            raise ConfigError(
+                "finetune",
+                [f"init {settings.init!r} is a preset without weights: use --mode scratch, or a model folder"],
+            )
+        if own is None:
+            raise ConfigError("finetune", [f"init {settings.init!r} is a preset without a tokenizer: add --tokenizer"])
+        config = replace(PRESETS[settings.init], vocabulary=own.size)
+        return Checkpoint(Model.hollow(config), tokenizer=own)
+    found = open_model(model_folder(settings.init))
+    tokenizer = own or found.tokenizer
+    if tokenizer is None:
+        raise ConfigError("finetune", [f"{settings.init} has no tokenizer of its own: add --tokenizer"])
+    if tokenizer.size > found.model.config.vocabulary:
+        raise ModelError(
+            f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {found.model.config.vocabulary}: "
+            "they are not of one another"
+        )
+    return Checkpoint(found.model, tokenizer=tokenizer)
+
+
+def _features(model: Model, data: Data, precision: Precision) -> dict[str, torch.Tensor]:
+    return {name: frozen_features(model, part, precision) for name, part in data.encoded.items()}
+
+
+def _class_weights(data: Data) -> list[float]:
+    counts = np.bincount(data.encoded["train"].labels, minlength=len(data.labels))
+    return [float(w) for w in counts.sum() / (len(counts) * counts)]
+
+
+def _digest(part: Encoded) -> str:
+    digest = hashlib.sha256()
+    for array in (part.ids, part.starts, part.labels):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _finish(
+    run: RunFolder,
+    settings: FinetuneSettings,
+    model: Model,
+    tokenizer: Tokenizer,
+    data: Data,
+    precision: Precision,
+    features: Mapping[str, torch.Tensor],
+    loop: Loop,
+) -> dict[str, Any]:
+    """Score what was trained, on valid and, this once, on test; write the folder."""
+    result: dict[str, Any] = {"valid": None, "test": None}
+    predicted: dict[str, Floats] = {}
+    for name in ("valid", "test"):
+        if name in data.encoded:
+            predicted[name] = classify(model, data.encoded[name], precision, features.get(name))
+            result[name] = score(predicted[name], data.encoded[name].labels)
+    result |= {
+        "mode": settings.mode,
+        "weights": "fresh" if settings.mode == "scratch" else f"from {settings.init}",
+        "labels": list(data.labels),
+        "epochs": settings.epochs if settings.steps is None else None,
+        "steps": loop.step,
+        "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
+    }
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    manifest = {
+        "data": data.fingerprint(),
+        "tokenizer": tokenizer.fingerprint,
+        "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
+        "tokens": loop.tokens,
+        "flops": _flops(model, loop.tokens, settings.mode == "frozen"),
+        "precision": "float32" if precision.dtype is None else "bf16",
+    }
+    if settings.prediction_files:
+        for name, rows in predicted.items():
+            with new_file(run.path / f"{name}-predictions.txt") as unfinished:
+                lines = (
+                    f"{data.labels[best]} ||| {example.text}\n"
+                    for best, example in zip(rows.argmax(1), data.examples[name].rows, strict=True)
+                )
+                unfinished.write_text("".join(lines), encoding="utf-8")
+    table = predictions_table(data, predicted)
+    run.finish(Checkpoint(model.cpu(), data.labels, tokenizer), result, manifest, table)
+    return result
+
+
+def _flops(model: Model, tokens: int, frozen: bool) -> float:
+    """6 for each token and parameter of the layers; 0 once a frozen backbone's features are kept."""
+    return 0.0 if frozen else 6.0 * tokens * sum(p.numel() for p in model.backbone.layers.parameters())
+
+
+def predictions_table(data: Data, predicted: Mapping[str, Floats]) -> Any:
+    """One row for each scored example: where it stands, its text, its label, and a probability for each class."""
+    import pyarrow as pa
+
+    rows = [(name, i, row) for name in predicted for i, row in enumerate(data.examples[name].rows)]
+    probabilities = np.exp(np.concatenate(list(predicted.values())))
+    columns: dict[str, Any] = {
+        "split": [name for name, _, _ in rows],
+        "row": [i for _, i, _ in rows],
+        "path": [row.path for _, _, row in rows],
+        "line": [row.line for _, _, row in rows],
+        "text": [row.text for _, _, row in rows],
+        "second": pa.array([row.second for _, _, row in rows], pa.string()),
+        "label": [row.label for _, _, row in rows],
+        "predicted": [data.labels[k] for k in probabilities.argmax(1)],
+    }
+    columns |= {f"probability:{label}": probabilities[:, k] for k, label in enumerate(data.labels)}
+    return pa.table(columns)

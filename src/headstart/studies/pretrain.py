@@ -1,0 +1,182 @@
+"""Pretraining: a language model from a token store; causal, masked, or masked and next sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headstart.checkpoints.exchange import open_model
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import Direction, ModelConfig
+from headstart.errors import ConfigError, ModelError
+from headstart.model.model import Model
+from headstart.model.presets import PRESETS, usual_head
+from headstart.studies.settings import PretrainSettings
+from headstart.studies.setup import model_folder, pick_device, pick_window
+from headstart.text.batches import Batches, CausalBatches, MaskedBatches, Masking, PairBatches
+from headstart.text.tokenizer import Tokenizer
+from headstart.text.tokens import Documents, Store
+from headstart.training.loop import Loop
+from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
+from headstart.training.precision import choose_precision
+from headstart.training.record import Listener, open_run
+from headstart.training.scores import Scores, language_model_scores
+
+HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
+
+
+def pretrain(
+    settings: PretrainSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    listen: Listener | None = None,
+    remark: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run it, write the run folder, and return what `result.json` holds."""
+    device = pick_device(settings.device)
+    store = Store.open(settings.store)
+    model, tokenizer = build_language_model(settings, store)
+    if tokenizer.fingerprint != store.tokenizer_fingerprint:
+        Store.open(settings.store, tokenizer.fingerprint)  # says what differs
+    window = pick_window(settings.window, model.config)
+    train = make_batches(settings, store.split("train"), tokenizer, window)
+    documents = store.split("valid")
+    valid = make_batches(settings, documents, tokenizer, window, whole=True) if len(documents) else None
+    objective = OBJECTIVES[settings.objective]
+    run = open_run(out, "pretrain", settings.to_mapping(), resume=resume)
+    if run.done:
+        remark(f"{run.path} is done already")
+        return run.result()
+    precision = choose_precision(settings.precision, device)
+    if precision.remark:
+        remark(precision.remark)
+    if settings.deterministic:
+        torch.use_deterministic_algorithms(True)
+    model = model.to(device)
+    per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
+
+    def validate(model: Model) -> Scores:
+        assert valid is not None
+        return language_model_scores(model, objective, valid, precision, tokens_per_byte=per_byte)
+
+    loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
+    run.train(loop, listen=listen, remark=remark)
+    result = {
+        "valid": validate(model) if valid else None,
+        "objective": settings.objective,
+        "weights": "fresh" if settings.init is None else f"from {settings.init}",
+        "steps": loop.step,
+        "tokens": loop.tokens,
+        "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
+    }
+    parameters = sum(p.numel() for p in model.parameters())
+    manifest = {
+        "data": {name: file["blake2b"] for name, file in store.manifest["files"].items()},
+        "tokenizer": tokenizer.fingerprint,
+        "parameters": {"total": parameters, "trainable": parameters},
+        "tokens": loop.tokens,
+        "flops": 6.0 * loop.tokens * sum(p.numel() for p in model.backbone.layers.parameters()),
+        "precision": "float32" if precision.dtype is None else "bf16",
+    }
+    run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
+    return result
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "causal": Causal(),
+    "masked": MaskedTokens(),
+    "masked+next-sentence": MaskedAndNextSentence(),
+}
+
+
+def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Model, Tokenizer]:
+    """Fresh weights for a preset, or a model that has some, with a head for the objective and the right tokenizer."""
+    kind = HEAD_OF[settings.objective]
+    torch.manual_seed(settings.seed)
+    if settings.init is not None:
+        found = open_model(model_folder(settings.init))
+        tokenizer = _tokenizer(settings, store, found.tokenizer)
+        model = found.model
+        if tokenizer.size > model.config.vocabulary:
+            raise ModelError(
+                f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {model.config.vocabulary}"
+            )
+        if model.head_config is None or model.head_config.kind != kind:
+            model = model.with_head(usual_head(model.config, kind))
+        return model, tokenizer
+    tokenizer = _tokenizer(settings, store, None)
+    assert settings.model is not None
+    direction: Direction = "causal" if settings.objective == "causal" else "bidirectional"
+    changes: dict[str, Any] = {"vocabulary": tokenizer.size, **_changes(settings.change)}
+    if settings.objective == "masked+next-sentence":
+        changes = {"pooler": True, "segments": 2, **changes}
+    config = _preset(settings.model, changes)
+    if config.direction != direction and config.family in ("headstart", "lab"):
+        config = replace(config, direction=direction)  # ours goes either way; a published one is what it is
+    return Model.build(config, usual_head(config, kind)), tokenizer
+
+
+def make_batches(
+    settings: PretrainSettings, documents: Documents, tokenizer: Tokenizer, window: int, *, whole: bool = False
+) -> Batches:
+    """Batches of the objective's kind; `whole` is a pass over everything in file order, to score."""
+    common: dict[str, Any] = {
+        "window": window,
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
+        "whole": whole,
+    }
+    if settings.objective == "causal":
+        return CausalBatches(documents, tokenizer, across=settings.across, **common)
+    masking = Masking.of(tokenizer, settings.mask_rate, settings.whole_words)
+    if settings.objective == "masked":
+        return MaskedBatches(documents, tokenizer, masking=masking, **common)
+    return PairBatches(documents, tokenizer, masking=masking, **common)
+
+
+def _preset(name: str, changes: Mapping[str, Any]) -> ModelConfig:
+    if name not in PRESETS:
+        raise ConfigError("pretrain", [f"model {name!r} is no preset: {', '.join(PRESETS)}"])
+    return ModelConfig.from_mapping({**PRESETS[name].to_mapping(), **changes}, f"preset {name}")
+
+
+def _changes(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`width=128` as settings.
+
+    >>> _changes(("width=128", "dropout=0.1", "norm=pre", "tied=false"))
+    {'width': 128, 'dropout': 0.1, 'norm': 'pre', 'tied': False}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError("change", [f"{pair!r} is no setting: write it as width=128"])
+        found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _tokenizer(settings: PretrainSettings, store: Store, own: Tokenizer | None) -> Tokenizer:
+    if settings.tokenizer is not None:
+        return Tokenizer.load(settings.tokenizer)
+    if own is not None:
+        return own
+    return Tokenizer.load(store.folder)
+
+
+def _tokens_per_byte(documents: Documents) -> float:
+    """Tokens to predict for each byte of text: those of each document, and its end."""
+    return (len(documents.ids) + len(documents)) / max(int(documents.bytes.sum()), 1)
