@@ -1,0 +1,111 @@
+"""`headstart generate` and `headstart fill`: language models in use."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from headstart.cli.console import console, print_json, remark, table
+from headstart.errors import CheckpointError, ConfigError, TokenizerError
+
+if TYPE_CHECKING:
+    from headstart.model.model import Model
+    from headstart.text.tokenizer import Tokenizer
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")]
+
+
+def generate_text(
+    folder: Folder,
+    prompt: Annotated[str, typer.Argument(help="The text to continue; it may be empty.")],
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Stop after so many tokens.")] = 50,
+    temperature: Annotated[
+        float, typer.Option(help="0 takes the likeliest token each time; 1 draws as the model learned; more is wilder.")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw among the K likeliest tokens.")] = None,
+    top_p: Annotated[
+        float, typer.Option(metavar="P", help="Draw among the likeliest tokens that together reach probability P.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same text.")] = 0,
+    count: Annotated[int, typer.Option(metavar="N", help="Write so many texts, with seeds from SEED on.")] = 1,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read the whole text anew at every token: slower, the same text.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; each text without the prompt.")] = False,
+) -> None:
+    """Continue a text with a causal model.
+
+    A text that outgrows the model's window goes on: the model then sees its last tokens, between half a window and a
+    whole one.
+    """
+    from headstart.use.generate import Generated, Sampling, stream
+
+    asked = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    settings = Sampling.from_mapping(asked, "generate")
+    if count < 1:
+        raise ConfigError("generate", [f"count is {count}, and must be at least 1"])
+    model, tokenizer = _open(folder)
+    if temperature == 0 and (count > 1 or top_k is not None or top_p < 1):
+        remark("at temperature 0 the likeliest token is taken, whatever top-k, top-p and seed: try --temperature 0.8")
+    texts: list[dict[str, object]] = []
+    remarks: dict[str, None] = {}  # in order, each once
+    for number in range(seed, seed + count):
+        parts = stream(model, tokenizer, prompt, replace(settings, seed=number), cache=not no_cache)
+        if not as_json:
+            typer.echo("\n" * bool(texts) + prompt, nl=False)
+        for part in parts:
+            if isinstance(part, Generated):
+                texts.append({"seed": number, **asdict(part)})
+                remarks |= dict.fromkeys(part.remarks)
+            elif not as_json:
+                typer.echo(part, nl=False)  # at once: echo flushes
+        if not as_json:
+            typer.echo()
+    if as_json:
+        print_json({"prompt": prompt, **settings.to_mapping(), "texts": texts})
+    for line in remarks:
+        remark(line)
+
+
+def fill_masks(
+    folder: Folder,
+    text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is missing, once or more.")],
+    top: Annotated[int, typer.Option(metavar="N", help="Show so many candidates for each mask.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+) -> None:
+    """Fill the gaps of a text with a masked model: the likeliest tokens, with their probabilities."""
+    from headstart.use.fill import fill
+
+    model, tokenizer = _open(folder)
+    filled = fill(model, tokenizer, text, top)
+    completed = filled[0].candidates[0].text
+    if as_json:
+        print_json({"text": text, "completed": completed, "masks": [asdict(mask) for mask in filled]})
+        return
+    screen = console()
+    for number, mask in enumerate(filled, start=1):
+        rows = table(f"mask {number}" if len(filled) > 1 else "mask", ">probability")
+        for candidate in mask.candidates:
+            rows.add_row(Text(candidate.piece), f"{candidate.probability:.4f}")
+        screen.print(rows, highlight=False)
+        screen.print()
+    screen.print(Text(completed), highlight=False)
+
+
+def _open(folder: Path) -> tuple[Model, Tokenizer]:
+    """A language model and its tokenizer, from a model folder or from the run folder that it is in."""
+    from headstart.checkpoints.exchange import open_model
+
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}: give a model folder, or a run folder")
+    inside = folder / "model"
+    checkpoint = open_model(inside if (inside / "config.json").is_file() else folder)
+    if checkpoint.tokenizer is None:
+        raise TokenizerError(
+            f"{folder} holds a model and no tokenizer: put the tokenizer.json that it was trained with beside it"
+        )
+    return checkpoint.model, checkpoint.tokenizer
