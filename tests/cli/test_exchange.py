@@ -66,7 +66,7 @@ def test_bad_input_is_one_line_and_code_2_and_writes_nothing(
     before = sorted(p.name for p in tmp_path.iterdir())
     for arguments, words in [
         (["import", "bomb.pt", "out"], "could run code"),
-        (["import", "junk.pt", "out"], "junk.pt holds no state dict"),
+        (["import", "junk.pt", "out"], "junk.pt cannot be read as a torch file"),
         (["import", "empty", "out"], "there is no file empty/config.json"),
         (["import", "bert", "out"], "cannot be read as safetensors"),
         (["import", "no/such/place/at/all", "out"], "no file or folder"),

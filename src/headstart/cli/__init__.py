@@ -14,7 +14,11 @@ import typer
 from headstart import __version__
 from headstart.cli.doctor import doctor
 from headstart.cli.exchange import export_model, import_model
+from headstart.cli.generate import fill_masks, generate_text
 from headstart.cli.params import params
+from headstart.cli.tokenizer import tokenizer_app
+from headstart.cli.tokens import tokens
+from headstart.cli.train import evaluate_command, finetune_command, pretrain_command, verify_command
 from headstart.errors import HeadstartError
 
 app = typer.Typer(
@@ -42,10 +46,18 @@ def _root(
     pass
 
 
+app.command("pretrain")(pretrain_command)
+app.command("finetune")(finetune_command)
+app.command("evaluate")(evaluate_command)
+app.command("verify-resume")(verify_command)
 app.command("params")(params)
 app.command("import")(import_model)
 app.command("export")(export_model)
 app.command("doctor")(doctor)
+app.add_typer(tokenizer_app, name="tokenizer")
+app.command("tokens")(tokens)
+app.command("generate")(generate_text)
+app.command("fill")(fill_masks)
 
 
 def main() -> None:

@@ -1,0 +1,31 @@
+"""`make bench`: every case, ours and the peer on the same work in one run; rows on the screen, JSON in bench/results/.
+
+python -m bench            all of them
+python -m bench tokens     one
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CASES = {
+    "help": "CPU seconds of `headstart --help`, against those of importing torch",
+    "tokens": "a corpus into ids, against datasets.map with as many processes",
+    "saving": "what a checkpoint costs the training that goes on meanwhile",
+}
+
+
+def main() -> None:
+    asked = sys.argv[1:] or list(CASES)
+    for name in asked:
+        if name not in CASES:
+            sys.exit(f"no case {name!r}: {', '.join(CASES)}")
+    for name in asked:
+        print(f"\n{name}: {CASES[name]}", flush=True)
+        subprocess.run([sys.executable, "-m", f"bench.{name}"], check=True, cwd=Path(__file__).parents[1])
+
+
+if __name__ == "__main__":
+    main()
