@@ -24,7 +24,7 @@ from headstart.files import new_file
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.studies.settings import FinetuneSettings
-from headstart.studies.setup import model_folder, pick_device, pick_window
+from headstart.studies.setup import model_folder, pick_device, pick_precision, pick_window
 from headstart.text.batches import Encoded, ExampleBatches
 from headstart.text.examples import Examples, read_examples, split
 from headstart.text.tokenizer import Tokenizer
@@ -70,11 +70,7 @@ def finetune(
         remark(f"{run.path} is done already")
         return run.result()
     # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
-    precision = choose_precision("float32" if settings.mode == "frozen" else settings.precision, device)
-    if precision.remark:
-        remark(precision.remark)
-    if settings.deterministic:
-        torch.use_deterministic_algorithms(True)
+    precision = pick_precision(settings, device, remark, exact=settings.mode == "frozen")
     model = build_classifier(base.model, settings, len(data.labels)).to(device)
     features = _features(model, data, precision) if settings.mode == "frozen" else {}
     weights = _class_weights(data) if settings.balanced else None

@@ -16,13 +16,12 @@ from headstart.errors import ConfigError, ModelError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.studies.settings import PretrainSettings
-from headstart.studies.setup import model_folder, pick_device, pick_window
+from headstart.studies.setup import model_folder, pick_device, pick_precision, pick_window
 from headstart.text.batches import Batches, CausalBatches, MaskedBatches, Masking, PairBatches
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokens import Documents, Store
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
-from headstart.training.precision import choose_precision
 from headstart.training.record import Listener, open_run
 from headstart.training.scores import Scores, language_model_scores
 
@@ -52,11 +51,7 @@ def pretrain(
     if run.done:
         remark(f"{run.path} is done already")
         return run.result()
-    precision = choose_precision(settings.precision, device)
-    if precision.remark:
-        remark(precision.remark)
-    if settings.deterministic:
-        torch.use_deterministic_algorithms(True)
+    precision = pick_precision(settings, device, remark)
     model = model.to(device)
     per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
 

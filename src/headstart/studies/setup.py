@@ -1,13 +1,17 @@
-"""What every study does before it trains: find the model, the device and the window."""
+"""What every study does before it trains: find the model, the device, the window and the precision."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from headstart.config import ModelConfig
 from headstart.errors import ConfigError, ModelError
+from headstart.training.precision import Precision, choose_precision
+from headstart.training.settings import TrainingSettings
 
 
 def model_folder(source: str) -> str:
@@ -30,3 +34,16 @@ def pick_device(asked: str) -> torch.device:
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("device", ["cuda was asked for, and this machine has none: use --device cpu"])
     return torch.device(asked)
+
+
+def pick_precision(
+    settings: TrainingSettings, device: torch.device, remark: Callable[[str], None], *, exact: bool = False
+) -> Precision:
+    """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
+    precision = choose_precision("float32" if exact else settings.precision, device)
+    if precision.remark:
+        remark(precision.remark)
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be told before its first product
+        torch.use_deterministic_algorithms(True)
+    return precision
