@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,35 @@ def test_tensorboard_files_where_asked(tmp_path: Path) -> None:
     assert [s.step for s in found.Scalars("train/loss")] == [s["step"] for s in steps]
     assert [s.value for s in found.Scalars("train/loss")] == pytest.approx([s["loss"] for s in steps])
     assert {"train/lr", "valid/accuracy"} <= set(found.Tags()["scalars"])
+
+
+def test_the_first_control_c_asks_and_the_second_stops_at_once(tmp_path: Path) -> None:
+    loop = make_loop(examples(40), batch_size=8)
+    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    steps: list[int] = []
+
+    def impatient(event: Any) -> None:
+        if isinstance(event, Step):
+            steps.append(event.step)
+            signal.raise_signal(signal.SIGINT)
+            assert loop.stopping
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(loop, listen=impatient)
+    assert steps == [1]
+    assert not list(run.checkpoints.glob("step-*"))  # no time was taken to save
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_one_control_c_saves_first(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+
+    def once(event: Any) -> None:
+        if isinstance(event, Step) and event.step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train(make_loop(examples(40), batch_size=8), listen=once)
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000002"]
