@@ -111,6 +111,7 @@ def test_micro_batches_give_the_large_batch(accumulate: int) -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "dropout": {"dropout": 0.3},
+    "large seed": {"dropout": 0.3, "seed": 2**32 - 1},
     "accumulated": {"accumulate": 3},
     "muon": {"optimizer": "muon"},
     "average": {"average": 0.9},

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from headstart.errors import TrainingError
 from headstart.model.model import Model
-from headstart.text.batches import Batch, Batches, share_of
+from headstart.text.batches import Batch, Batches, random, share_of
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
 from headstart.training.precision import Precision, autocast
@@ -242,7 +242,7 @@ class Loop:
 
     def _seed_dropout(self, share: int) -> None:
         """What dropout drops depends on the seed, the step and the share, and on nothing before."""
-        torch.manual_seed((self.settings.seed << 40) ^ (self.step << 8) ^ share)
+        torch.manual_seed(int(random(self.settings.seed, self.step, share, 3).integers(2**63)))
 
     def _bad_step(self, loss: float, lr: float) -> Event:
         self.bad_steps += 1
