@@ -53,6 +53,10 @@ def test_a_folder_is_counted_with_its_own_head(tmp_path: Path) -> None:
     config = preset("bert-tiny", vocabulary=100)
     save(Checkpoint(Model.build(config, Classifier(classes=5))), tmp_path / "m")
     found = json.loads(run("params", str(tmp_path / "m"), "--json").stdout)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "m").rename(tmp_path / "run" / "model")  # a run folder stands for the model in it
+    again = json.loads(run("params", str(tmp_path / "run"), "--json").stdout)
+    assert again["total"] == found["total"]
     assert found["head"]["classes"] == 5
     assert [b["name"] for b in found["blocks"]][-1] == "head: classifier"
 

@@ -32,8 +32,8 @@ FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DIS
 
 
 def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
-    """A model from wherever it is: our folder, a `transformers` folder, the lab's `.pt`, or a hub name."""
-    path = Path(source)
+    """A model from wherever it is: our folder, a run's, a `transformers` folder, the lab's `.pt`, or a hub name."""
+    path = ours.model_of(Path(source))
     if path.is_dir():
         return ours.load(path) if ours.is_ours(path) else read_published(path)
     if path.is_file():

@@ -65,7 +65,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = torch.fl
 
 def load(folder: str | Path) -> Checkpoint:
     """Read a model folder back; weights kept in half precision come back as float32."""
-    folder = Path(folder)
+    folder = model_of(Path(folder))
     config_path = folder / CONFIG
     description = read_json(config_path)
     if description.get("format") != FORMAT:
@@ -84,6 +84,12 @@ def load(folder: str | Path) -> Checkpoint:
     model = fill(Model.hollow(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
     tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER).exists() else None
     return Checkpoint(model, tuple(map(str, description["labels"])), tokenizer)
+
+
+def model_of(folder: Path) -> Path:
+    """A run folder stands for the model in it."""
+    inside = folder / "model"
+    return inside if not (folder / CONFIG).exists() and (inside / CONFIG).is_file() else folder
 
 
 def is_ours(folder: Path) -> bool:

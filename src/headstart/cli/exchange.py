@@ -42,8 +42,7 @@ def export_model(
     from headstart.checkpoints.lab import write_lab
     from headstart.errors import OutputError
 
-    folder = Path(source)
-    checkpoint = open_model(folder / "model" if (folder / "model" / "config.json").is_file() else source)
+    checkpoint = open_model(source)
     if to == "hf":
         family = write_published(checkpoint, out)
         typer.echo(f"{out}: {family.their_head(checkpoint.model.head_config)}, for transformers")

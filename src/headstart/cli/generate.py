@@ -102,8 +102,7 @@ def _open(folder: Path) -> tuple[Model, Tokenizer]:
 
     if not folder.is_dir():
         raise CheckpointError(f"there is no folder {folder}: give a model folder, or a run folder")
-    inside = folder / "model"
-    checkpoint = open_model(inside if (inside / "config.json").is_file() else folder)
+    checkpoint = open_model(folder)
     if checkpoint.tokenizer is None:
         raise TokenizerError(
             f"{folder} holds a model and no tokenizer: put the tokenizer.json that it was trained with beside it"

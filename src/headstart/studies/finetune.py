@@ -24,7 +24,7 @@ from headstart.files import new_file
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.studies.settings import FinetuneSettings
-from headstart.studies.setup import model_folder, pick_device, pick_precision, pick_window
+from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Encoded, ExampleBatches
 from headstart.text.examples import Examples, read_examples, split
 from headstart.text.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ def evaluate(
     remark: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scores, int]:
     """The scores of a trained classifier on a labelled set, and how many rows it has."""
-    found = open_model(model_folder(folder))
+    found = open_model(folder)
     if found.tokenizer is None or not isinstance(found.model.head_config, Classifier):
         raise ModelError(f"{folder} is no classifier with a tokenizer: `headstart finetune` makes one")
     examples = read_examples(path, text=text, second=second, label=label)
@@ -174,7 +174,7 @@ def _base(settings: FinetuneSettings) -> Checkpoint:
             raise ConfigError("finetune", [f"init {settings.init!r} is a preset without a tokenizer: add --tokenizer"])
         config = replace(PRESETS[settings.init], vocabulary=own.size)
         return Checkpoint(Model.hollow(config), tokenizer=own)
-    found = open_model(model_folder(settings.init))
+    found = open_model(settings.init)
     tokenizer = own or found.tokenizer
     if tokenizer is None:
         raise ConfigError("finetune", [f"{settings.init} has no tokenizer of its own: add --tokenizer"])

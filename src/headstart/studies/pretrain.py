@@ -16,7 +16,7 @@ from headstart.errors import ConfigError, ModelError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.studies.settings import PretrainSettings
-from headstart.studies.setup import model_folder, pick_device, pick_precision, pick_window
+from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Batches, CausalBatches, MaskedBatches, Masking, PairBatches
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokens import Documents, Store
@@ -94,7 +94,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
     kind = HEAD_OF[settings.objective]
     torch.manual_seed(settings.seed)
     if settings.init is not None:
-        found = open_model(model_folder(settings.init))
+        found = open_model(settings.init)
         tokenizer = _tokenizer(settings, store, found.tokenizer)
         model = found.model
         if tokenizer.size > model.config.vocabulary:

@@ -1,10 +1,9 @@
-"""What every study does before it trains: find the model, the device, the window and the precision."""
+"""What every study does before it trains: choose the window, the device and the precision."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
@@ -12,12 +11,6 @@ from headstart.config import ModelConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.training.precision import Precision, choose_precision
 from headstart.training.settings import TrainingSettings
-
-
-def model_folder(source: str) -> str:
-    """A run folder stands for the model in it."""
-    inside = Path(source) / "model"
-    return str(inside) if (inside / "config.json").is_file() else source
 
 
 def pick_window(asked: int | None, config: ModelConfig) -> int:
