@@ -157,6 +157,6 @@ def test_the_labs_recipe_from_scratch_reaches_what_the_lab_reports(
     assert json.loads(result.stdout)["test"]["accuracy"] >= 0.735  # 0.755 on average, less two standard errors
 
 
-def test_merge_refuses_nothing_it_should_take() -> None:
+def test_without_a_recipe_or_an_option_nothing_is_taken_for_granted() -> None:
     with pytest.raises(ConfigError):
         merge(PretrainSettings, None, {})

@@ -114,6 +114,14 @@ def test_frozen_leaves_the_backbone_as_it_was(world: Path, base: Path, tmp_path:
     assert all(before[name].equal(after[name]) for name in before if name.startswith("backbone."))
 
 
+def test_bf16_for_a_frozen_backbone_is_not_used_and_said_so(world: Path, base: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    given = settings(world, base, mode="frozen", epochs=1, precision="bf16")
+    finetune(given, tmp_path / "run", remark=said.append)
+    assert "a frozen backbone runs once, in float32: bf16 is not used" in said
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["precision"] == "float32"
+
+
 def test_scratch_shares_the_architecture_and_no_weight(world: Path, base: Path) -> None:
     pretrained = load(base).model
     model = build_classifier(pretrained, settings(world, base, mode="scratch"), 2)

@@ -33,6 +33,8 @@ def pick_precision(
     settings: TrainingSettings, device: torch.device, remark: Callable[[str], None], *, exact: bool = False
 ) -> Precision:
     """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
+    if exact and settings.precision == "bf16":
+        remark("a frozen backbone runs once, in float32: bf16 is not used")
     precision = choose_precision("float32" if exact else settings.precision, device)
     if precision.remark:
         remark(precision.remark)
