@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
@@ -66,9 +66,14 @@ class Settings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if v is not None}
 
 
+_KNOWN: dict[Any, dict[str, Any]] = {}  # types worked out once: they are strings until then, and that is slow
+
+
 def _hints(cls: Any) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+    if cls not in _KNOWN:
+        hints = get_type_hints(cls)
+        _KNOWN[cls] = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+    return _KNOWN[cls]
 
 
 def _defaults(cls: Any) -> dict[str, Any]:
@@ -253,6 +258,35 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(str(path), ["there is no such file"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(str(path), [f"not readable as TOML: {error}"]) from None
+
+
+def read_pairs(pairs: Iterable[str], where: str) -> dict[str, Any]:
+    """Settings written as `name=value`.
+
+    >>> read_pairs(("width=128", "dropout=0.1", "norm=pre", "tied=false"), "change")
+    {'width': 128, 'dropout': 0.1, 'norm': 'pre', 'tied': False}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(where, [f"{pair!r} is no setting: write it as name=value"])
+        found[name.strip()] = read_value(value.strip())
+    return found
+
+
+def read_value(text: str) -> Any:
+    """A value as a person types it: a number, true or false, or a word.
+
+    >>> [read_value(text) for text in ("8", "1e-5", "true", "adamw")]
+    [8, 1e-05, True, 'adamw']
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text, text)
 
 
 def to_toml(mapping: Mapping[str, Any]) -> str:

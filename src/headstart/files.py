@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from headstart.errors import OutputError
 
@@ -48,6 +50,22 @@ def new_file(path: str | Path) -> Iterator[Path]:
             _sync(unfinished)
             unfinished.replace(path)
         _sync(path.parent)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """A text file, whole or not there."""
+    with new_file(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """A JSON file that a person can read, whole or not there."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def holds_something(folder: Path) -> bool:
+    """Whether a folder has anything in it, but for what a writer that was killed left of an unfinished file."""
+    return any(".unfinished-" not in path.name for path in folder.iterdir())
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.cli.train import merge
+from headstart.cli.options import merge
 from headstart.config import read_toml
 from headstart.errors import ConfigError
 from headstart.studies.settings import FinetuneSettings, PretrainSettings

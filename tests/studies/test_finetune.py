@@ -11,10 +11,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
-from headstart.config import Masked
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
-from headstart.model.model import Model
-from headstart.model.presets import preset
 from headstart.studies.finetune import build_classifier, evaluate, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.text.tokenizer import Tokenizer
@@ -22,18 +19,6 @@ from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision
 from headstart.training.record import read_events
 from headstart.training.scores import classify, frozen_features
-
-SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
-
-
-@pytest.fixture(scope="module")
-def base(world: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder with random weights and the world's tokenizer."""
-    torch.manual_seed(99)
-    config = preset("small", vocabulary=tokenizer.size, **SIZES)
-    folder = tmp_path_factory.mktemp("base") / "model"
-    save(Checkpoint(Model.build(config, Masked()), tokenizer=tokenizer), folder)
-    return folder
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:

@@ -119,7 +119,7 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
         ({"window": 65}, ModelError, "65 tokens is longer than the 64 positions"),
         ({"model": "labb"}, ConfigError, "labb"),
         ({"change": ("widht=3",)}, ConfigError, "did you mean 'width'"),
-        ({"change": ("width",)}, ConfigError, "write it as width=128"),
+        ({"change": ("width",)}, ConfigError, "write it as name=value"),
         ({"model": "gpt2", "objective": "masked"}, ModelError, "a causal backbone sees one"),
         ({"model": "bert-tiny", "objective": "causal"}, ModelError, "would read its own answer"),
         ({"model": None, "change": (), "init": str(tmp_path / "causal"), "objective": "masked"}, ModelError, "causal"),

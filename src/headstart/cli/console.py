@@ -34,6 +34,10 @@ def remark(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def silent(text: str) -> None:
+    """Where --quiet was said, instead of `remark`."""
+
+
 def left_out(count: int, first: Sequence[str]) -> None:
     """What --skip-bad left out: how many, and the first of them."""
     if count:

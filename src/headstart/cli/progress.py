@@ -84,7 +84,7 @@ class _Speed:
         self.value = 0.0
 
     def see(self, event: Any) -> None:
-        if self.tokens is not None:
+        if self.tokens is not None and event.tokens > self.tokens:  # which is less where another run begins
             new = (event.tokens - self.tokens) / max(event.seconds, 1e-9)
             self.value = new if self.value == 0 else 0.9 * self.value + 0.1 * new
         self.tokens = event.tokens

@@ -2,83 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from headstart.cli.console import console, print_json, remark, table
+from headstart.cli import options
+from headstart.cli.console import console, print_json, remark, silent, table
 from headstart.cli.progress import reporter
 from headstart.config import Settings, read_toml
 from headstart.errors import ConfigError
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
 
-MODES = ("full", "frozen", "scratch")  # a recipe may have a table for each, used in that mode alone
 
+def study_command(
+    kind: type[Settings],
+    summary: str,
+    run: Callable[..., dict[str, Any]],
+    show: Callable[[Path, dict[str, Any]], None] | None = None,
+) -> Callable[..., None]:
+    """A command for a study: `run(settings, out, …)` does the work, `show(out, result)` says what came of it."""
 
-def study_command(kind: type[Settings], summary: str, run: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """A command with an option for every setting of a study; `run(settings, out, …)` does the work."""
-
-    def command(recipe: Path | None, out: Path, resume: bool, quiet: bool, as_json: bool, **given: Any) -> None:
-        settings = merge(kind, recipe, {name: value for name, value in given.items() if value not in (None, [])})
+    def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
         with reporter(quiet) as listen:
-            result = run(settings, out, resume=resume, listen=listen, remark=_silent if quiet else remark)
+            result = run(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
         if as_json:
             print_json(result)
         elif not quiet:
-            show_scores(out, result)
+            (show or show_scores)(out, result)
 
-    hints = get_type_hints(kind)
-    parameters = [
-        _parameter(
-            "recipe", Path | None, typer.Argument(metavar="[RECIPE.toml]", help="Settings; an option overrides."), None
-        ),
-        _parameter("out", Path, typer.Option(help="The run folder to write."), MISSING),
-        _parameter("resume", bool, typer.Option("--resume", help="Go on with a run that was stopped."), False),
-        _parameter("quiet", bool, typer.Option("--quiet", help="Say nothing."), False),
-        _parameter("as_json", bool, typer.Option("--json", help="Print the result as one JSON object."), False),
-    ]
-    parameters += [_option(f.name, hints[f.name], f.metadata["help"], f.default) for f in fields(kind)]  # type: ignore[arg-type]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = summary
-    return command
-
-
-def _silent(text: str) -> None:
-    pass
-
-
-def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
-    empty = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=Annotated[kind, option])
-
-
-def _option(name: str, hint: Any, text: str, default: Any) -> inspect.Parameter:
-    """An option that is None unless it was given, so that a recipe's value can stand."""
-    if get_origin(hint) is tuple:
-        hint = list[get_args(hint)[0]]  # type: ignore[misc]
-    elif type(None) not in get_args(hint):
-        hint = hint | None
-    flag = "--" + name.replace("_", "-")
-    flags = [f"{flag}/--no-{flag[2:]}"] if hint == bool | None else [flag]
-    shown = "" if default in (None, "", (), MISSING) else f" [default: {default}]"
-    return _parameter(name, hint, typer.Option(*flags, help=text + shown, show_default=False), None)
-
-
-def merge(kind: type[Settings], recipe: Path | None, given: dict[str, Any]) -> Any:
-    """A recipe's settings with the given ones over them, and the table for the mode between the two."""
-    found = {} if recipe is None else read_toml(recipe)
-    found.pop("study", None)
-    tables = {mode: found.pop(mode, {}) for mode in MODES if kind is FinetuneSettings}
-    for mode, values in tables.items():
-        if not isinstance(values, dict):
-            raise ConfigError(str(recipe), [f"{mode} is {values!r}, and must be a table of settings"])
-    mode = given.get("mode") or found.get("mode") or "full"
-    return kind.from_mapping({**found, **tables.get(mode, {}), **given}, str(recipe or "options"))
+    own = [options.out("The run folder to write."), options.RESUME, options.QUIET, options.JSON]
+    return options.command(kind, summary, own, body)
 
 
 def show_scores(out: Path, result: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ scratch   fresh weights throughout: what the pretraining is to be compared with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,21 @@ import torch
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Classifier
-from headstart.errors import ConfigError, DataError, ModelError
+from headstart.errors import ConfigError, ModelError
 from headstart.files import new_file
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Encoded, ExampleBatches
-from headstart.text.examples import Examples, read_examples, split
+from headstart.text.examples import Examples, read_examples
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
-from headstart.training.record import Listener, RunFolder, open_run
+from headstart.training.record import Listener, open_run
 from headstart.training.scores import Floats, Scores, classify, frozen_features, score
-
-SPLITS = ("train", "valid", "test")
-VALID_SHARE = 0.1  # of the training file, where no valid file is given
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,13 @@ def finetune(
     out: str | Path,
     *,
     resume: bool = False,
+    keep_model: bool = True,
     listen: Listener | None = None,
     remark: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run it, write the run folder, and return what `result.json` holds."""
+    """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has."""
     device = pick_device(settings.device)
-    base = _base(settings)
+    base = open_base(settings)
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, window, remark)
@@ -87,7 +86,13 @@ def finetune(
     batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
     loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
     run.train(loop, listen=listen, remark=remark)
-    return _finish(run, settings, model, base.tokenizer, data, precision, features, loop)
+    result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
+    manifest["tokenizer"] = base.tokenizer.fingerprint
+    if settings.prediction_files:
+        _write_predictions(run.path, data, predicted)
+    checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer) if keep_model else None
+    run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
+    return result
 
 
 def evaluate(
@@ -116,25 +121,12 @@ def evaluate(
 def load_data(
     settings: FinetuneSettings, tokenizer: Tokenizer, window: int, remark: Callable[[str], None] = lambda text: None
 ) -> Data:
-    """Read and encode the splits; every label is one that the training set has."""
-    columns: dict[str, Any] = {"text": settings.text, "second": settings.second, "label": settings.label}
-    examples = {"train": read_examples(settings.data, **columns)}
-    for name, path in (("valid", settings.valid), ("test", settings.test)):
-        if path is not None:
-            examples[name] = read_examples(path, **columns)
-    for line in dict.fromkeys(line for part in examples.values() for line in part.remarks):
-        remark(line)
-    if "valid" not in examples:
-        parts = split(examples["train"], valid=VALID_SHARE, test=0.0)
-        examples["train"], examples["valid"] = parts["train"], parts["valid"]
-        remark(f"no valid file: {len(parts['valid'].rows)} rows of the training file are kept aside to choose on")
+    """Read and encode the splits; every label is one that the training set has, whatever the budget."""
+    examples = read_splits(settings, remark)
     labels = examples["train"].labels
-    if len(labels) < 2:
-        raise DataError(settings.data, f"all rows have the label {labels[0]!r}" if labels else "no row has a label")
-    for name in ("valid", "test"):
-        if name in examples and not examples[name].rows:
-            raise DataError(getattr(settings, name) or settings.data, f"no rows to use as {name}")
-    encoded = {name: Encoded.of(examples[name], tokenizer, labels, window) for name in SPLITS if name in examples}
+    if settings.labels is not None:
+        examples["train"] = subset(examples["train"], settings.labels, settings.seed)
+    encoded = {name: Encoded.of(examples[name], tokenizer, labels, window) for name in examples}
     for name, part in encoded.items():
         if part.cut:
             remark(f"{name}: {part.cut} of {len(part)} texts are longer than {window} tokens and were cut")
@@ -161,7 +153,7 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
     return model.freeze() if settings.mode == "frozen" else model
 
 
-def _base(settings: FinetuneSettings) -> Checkpoint:
+def open_base(settings: FinetuneSettings) -> Checkpoint:
     """The model to start from, with a tokenizer; a preset has an architecture and nothing else."""
     own = None if settings.tokenizer is None else Tokenizer.load(settings.tokenizer)
     if settings.init in PRESETS and not Path(settings.init).is_dir():
@@ -202,17 +194,15 @@ def _digest(part: Encoded) -> str:
     return digest.hexdigest()
 
 
-def _finish(
-    run: RunFolder,
+def _scores(
     settings: FinetuneSettings,
     model: Model,
-    tokenizer: Tokenizer,
     data: Data,
     precision: Precision,
     features: Mapping[str, torch.Tensor],
     loop: Loop,
-) -> dict[str, Any]:
-    """Score what was trained, on valid and, this once, on test; write the folder."""
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Floats]]:
+    """What was trained, scored on valid and, this once, on test: the result, the manifest and every row's answer."""
     result: dict[str, Any] = {"valid": None, "test": None}
     predicted: dict[str, Floats] = {}
     for name in ("valid", "test"):
@@ -223,6 +213,7 @@ def _finish(
         "mode": settings.mode,
         "weights": "fresh" if settings.mode == "scratch" else f"from {settings.init}",
         "labels": list(data.labels),
+        "rows": {name: len(part) for name, part in data.encoded.items()},
         "epochs": settings.epochs if settings.steps is None else None,
         "steps": loop.step,
         "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
@@ -230,23 +221,23 @@ def _finish(
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     manifest = {
         "data": data.fingerprint(),
-        "tokenizer": tokenizer.fingerprint,
         "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
         "tokens": loop.tokens,
         "flops": _flops(model, loop.tokens, settings.mode == "frozen"),
         "precision": "float32" if precision.dtype is None else "bf16",
     }
-    if settings.prediction_files:
-        for name, rows in predicted.items():
-            with new_file(run.path / f"{name}-predictions.txt") as unfinished:
-                lines = (
-                    f"{data.labels[best]} ||| {example.text}\n"
-                    for best, example in zip(rows.argmax(1), data.examples[name].rows, strict=True)
-                )
-                unfinished.write_text("".join(lines), encoding="utf-8")
-    table = predictions_table(data, predicted)
-    run.finish(Checkpoint(model.cpu(), data.labels, tokenizer), result, manifest, table)
-    return result
+    return result, manifest, predicted
+
+
+def _write_predictions(folder: Path, data: Data, predicted: Mapping[str, Floats]) -> None:
+    """`label ||| text`, a file for each split, as minBERT hands them in."""
+    for name, rows in predicted.items():
+        with new_file(folder / f"{name}-predictions.txt") as unfinished:
+            lines = (
+                f"{data.labels[best]} ||| {example.text}\n"
+                for best, example in zip(rows.argmax(1), data.examples[name].rows, strict=True)
+            )
+            unfinished.write_text("".join(lines), encoding="utf-8")
 
 
 def _flops(model: Model, tokens: int, frozen: bool) -> float:
@@ -254,11 +245,11 @@ def _flops(model: Model, tokens: int, frozen: bool) -> float:
     return 0.0 if frozen else 6.0 * tokens * sum(p.numel() for p in model.backbone.layers.parameters())
 
 
-def predictions_table(data: Data, predicted: Mapping[str, Floats]) -> Any:
+def predictions_table(examples: Mapping[str, Examples], labels: Sequence[str], predicted: Mapping[str, Floats]) -> Any:
     """One row for each scored example: where it stands, its text, its label, and a probability for each class."""
     import pyarrow as pa
 
-    rows = [(name, i, row) for name in predicted for i, row in enumerate(data.examples[name].rows)]
+    rows = [(name, i, row) for name in predicted for i, row in enumerate(examples[name].rows)]
     probabilities = np.exp(np.concatenate(list(predicted.values())))
     columns: dict[str, Any] = {
         "split": [name for name, _, _ in rows],
@@ -268,7 +259,7 @@ def predictions_table(data: Data, predicted: Mapping[str, Floats]) -> Any:
         "text": [row.text for _, _, row in rows],
         "second": pa.array([row.second for _, _, row in rows], pa.string()),
         "label": [row.label for _, _, row in rows],
-        "predicted": [data.labels[k] for k in probabilities.argmax(1)],
+        "predicted": [labels[k] for k in probabilities.argmax(1)],
     }
-    columns |= {f"probability:{label}": probabilities[:, k] for k, label in enumerate(data.labels)}
+    columns |= {f"probability:{label}": probabilities[:, k] for k, label in enumerate(labels)}
     return pa.table(columns)

@@ -11,7 +11,7 @@ import torch
 
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Direction, ModelConfig
+from headstart.config import Direction, ModelConfig, read_pairs
 from headstart.errors import ConfigError, ModelError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
@@ -107,7 +107,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
     tokenizer = _tokenizer(settings, store, None)
     assert settings.model is not None
     direction: Direction = "causal" if settings.objective == "causal" else "bidirectional"
-    changes: dict[str, Any] = {"vocabulary": tokenizer.size, **_changes(settings.change)}
+    changes: dict[str, Any] = {"vocabulary": tokenizer.size, **read_pairs(settings.change, "change")}
     if settings.objective == "masked+next-sentence":
         changes = {"pooler": True, "segments": 2, **changes}
     config = _preset(settings.model, changes)
@@ -138,30 +138,6 @@ def _preset(name: str, changes: Mapping[str, Any]) -> ModelConfig:
     if name not in PRESETS:
         raise ConfigError("pretrain", [f"model {name!r} is no preset: {', '.join(PRESETS)}"])
     return ModelConfig.from_mapping({**PRESETS[name].to_mapping(), **changes}, f"preset {name}")
-
-
-def _changes(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`width=128` as settings.
-
-    >>> _changes(("width=128", "dropout=0.1", "norm=pre", "tied=false"))
-    {'width': 128, 'dropout': 0.1, 'norm': 'pre', 'tied': False}
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ConfigError("change", [f"{pair!r} is no setting: write it as width=128"])
-        found[name.strip()] = _value(value.strip())
-    return found
-
-
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return {"true": True, "false": False}.get(text, text)
 
 
 def _tokenizer(settings: PretrainSettings, store: Store, own: Tokenizer | None) -> Tokenizer:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any, Literal, get_type_hints
 
-from headstart.config import Pool
+from headstart.config import Pool, read_pairs
+from headstart.errors import ConfigError
+from headstart.studies.axes import Axis, read_axes
 from headstart.training.settings import Schedule, TrainingSettings, setting
 
 
 @dataclass(frozen=True)
-class FinetuneSettings(TrainingSettings):
-    """What fine-tuning takes beside what every training takes."""
+class LabelledSettings(TrainingSettings):
+    """What training on labelled texts takes beside what every training takes."""
 
     data: str = setting("", "Labelled texts to train on: csv, tsv, jsonl, parquet, `label ||| text`, or a folder.")
     valid: str | None = setting(None, "Labelled texts to choose on; by default a tenth of the training data.")
     test: str | None = setting(None, "Labelled texts that are scored once, at the end.")
-    init: str = setting("", "A model folder to start from; or a preset, with --mode scratch and a tokenizer.")
+    test_share: float = setting(0.0, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
     tokenizer: str | None = setting(None, "A tokenizer folder, where the model has none of its own.")
-    mode: Literal["full", "frozen", "scratch"] = setting("full", "Train everything, the head alone, or from scratch.")
     text: str | None = setting(None, "Name of the column with the text.")
     second: str | None = setting(None, "Name of the column with the second text of a pair.")
     label: str | None = setting(None, "Name of the column with the label.")
@@ -41,8 +43,49 @@ class FinetuneSettings(TrainingSettings):
         yield from super().rules(value, well)
         if not value.get("data"):
             yield "data is missing: name the file to train on with --data"
+
+
+@dataclass(frozen=True)
+class FinetuneSettings(LabelledSettings):
+    """One classifier: where it starts and what of it trains."""
+
+    init: str = setting("", "A model folder to start from; or a preset, with --mode scratch and a tokenizer.")
+    mode: Literal["full", "frozen", "scratch"] = setting("full", "Train everything, the head alone, or from scratch.")
+    labels: int | None = setting(
+        None, "Train on this many labelled texts only, as many of each class; the seed draws them.", least=1
+    )
+
+    @classmethod
+    def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
+        yield from super().rules(value, well)
         if not value.get("init"):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
+
+
+@dataclass(frozen=True)
+class CompareSettings(LabelledSettings):
+    """Arms, seeds and label budgets on one data set."""
+
+    init: tuple[str, ...] = setting(
+        (), "A model folder to start from, or a preset for scratch; NAME=FOLDER names it; may be given several times."
+    )
+    arms: str = setting("scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.")
+    seeds: int = setting(5, "Runs of each arm, each with a seed of its own.", least=1)
+    labels: str | None = setting(None, "Label budgets, as 50,100,200,all: every arm on each of them.")
+    least_steps: int = setting(0, "Steps that a small label budget trains at least, in more epochs.", least=0)
+    reference: str | None = setting(None, "The arm that the others are held against; by default scratch.")
+    full: tuple[str, ...] = setting((), "A setting of the arms that train everything, as lr=1e-5.")
+    frozen: tuple[str, ...] = setting((), "A setting of the arms that train the head alone, as lr=1e-3.")
+    scratch: tuple[str, ...] = setting((), "A setting of the arms from scratch, as lr=1e-4.")
+    jobs: int = setting(1, "Runs side by side, each in a process of its own.", least=1)
+    keep_models: bool = setting(False, "Keep the weights of every run, not of the first seed on all labels alone.")
+    test_share: float = setting(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
+
+    @classmethod
+    def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
+        yield from super().rules(value, well)
+        if not value.get("init"):
+            yield "init is missing: name a model folder, or a preset for the arm from scratch, with --init"
 
 
 @dataclass(frozen=True)
@@ -80,3 +123,75 @@ class PretrainSettings(TrainingSettings):
             yield "name a preset with --model for fresh weights, or a folder with --init to go on from: one of the two"
         if value.get("init") is not None and value.get("change"):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
+
+
+# All runs of a sweep are scored on the same texts: what these are read from stays.
+DATA = ("data", "valid", "test", "test_share", "text", "second", "label")
+
+
+@dataclass(frozen=True)
+class SweepSettings(FinetuneSettings):
+    """Many classifiers that differ in a few settings: every one of a grid, or a search."""
+
+    grid: tuple[str, ...] = setting(
+        (), "A setting and its values, as lr=1e-5,1e-4; given several times, every combination is run."
+    )
+    search: tuple[str, ...] = setting(
+        (), "A setting to search over, as lr=1e-6..1e-3 or batch_size=8,16; may be given several times."
+    )
+    trials: int = setting(20, "Search: trials in all, over all processes.", least=1)
+    prune: bool = setting(False, "Search: stop a trial that is below the median of those before it, epoch by epoch.")
+    storage: str | None = setting(
+        None, "Search: URL of a database that several machines share; by default an SQLite file in the study folder."
+    )
+    full: tuple[str, ...] = setting((), "A setting of the runs that train everything, as lr=1e-5.")
+    frozen: tuple[str, ...] = setting((), "A setting of the runs that train the head alone, as lr=1e-3.")
+    scratch: tuple[str, ...] = setting((), "A setting of the runs from scratch, as lr=1e-4.")
+    keep_models: bool = setting(False, "Keep the weights of every run, not of the best alone.")
+
+    @classmethod
+    def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
+        yield from super().rules(value, well)
+        if not well("grid", "search"):
+            return
+        if bool(value["grid"]) == bool(value["search"]):
+            yield "name a grid, as --grid lr=1e-5,1e-4, or a search, as --search lr=1e-6..1e-3: one of the two"
+        for option in ("grid", "search"):
+            yield from read_axes(value[option], _sweepable(), option)[1]
+        if value["grid"] and not value["search"]:
+            yield from (f"{name} is for a search, and this is a grid" for name in ("prune", "storage") if value[name])
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """What is varied, in the order in which it was named."""
+        option = "grid" if self.grid else "search"
+        return read_axes(getattr(self, option), _sweepable(), option)[0]
+
+    def one(self, chosen: Mapping[str, Any]) -> FinetuneSettings:
+        """The settings of one run: what was chosen for it, over the table of its mode, over what all runs share."""
+        shared = {f.name: getattr(self, f.name) for f in fields(FinetuneSettings)}
+        tables = {"full": self.full, "frozen": self.frozen, "scratch": self.scratch}
+        mode = chosen.get("mode", self.mode)
+        return FinetuneSettings.from_mapping({**shared, **read_pairs(tables.get(mode, ()), mode), **chosen}, "sweep")
+
+    def combinations(self) -> tuple[FinetuneSettings, ...]:
+        """Every run of a grid, each once; of a search, those at the ends of its ranges.
+
+        A ConfigError tells all that is wrong with any of them.
+        """
+        axes = self.axes
+        found: dict[FinetuneSettings, None] = {}
+        problems: dict[str, None] = {}
+        for values in product(*(axis.values for axis in axes)):
+            try:
+                found[self.one({axis.name: value for axis, value in zip(axes, values, strict=True)})] = None
+            except ConfigError as error:
+                problems |= dict.fromkeys(error.problems)
+        if problems:
+            raise ConfigError("sweep", problems)
+        return tuple(found)
+
+
+def _sweepable() -> dict[str, Any]:
+    """The settings of a run with their types; None for those that a sweep may not vary."""
+    return {name: None if name in DATA else kind for name, kind in get_type_hints(FinetuneSettings).items()}

@@ -3,7 +3,7 @@
 run.toml             the study and its settings, enough to run it again
 events.jsonl         what happened, a line an event
 checkpoints/         to go on from, while the run is in progress
-model/               the trained model, as `headstart.checkpoints.folder` has it
+model/               the trained model (a comparison does not keep every one), as `headstart.checkpoints.folder` has it
 predictions.parquet  one row for each scored example
 result.json          the scores
 manifest.json        versions, hardware, data, time and memory; written last: a run that has it is whole
@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_toml, to_toml
 from headstart.errors import MissingExtra, OutputError
-from headstart.files import new_file
+from headstart.files import holds_something, new_file, write_json, write_text
 from headstart.training.loop import Evaluated, Event, Loop, Saved, Step
 from headstart.training.state import Saver, read_newest
 
@@ -49,6 +49,7 @@ class RunFolder:
         self.events = path / "events.jsonl"
         self.checkpoints = path / "checkpoints"
         self.began = time.time()
+        _forget_peaks()
 
     @property
     def seconds(self) -> float:
@@ -95,36 +96,36 @@ class RunFolder:
             raise KeyboardInterrupt
 
     def finish(
-        self, checkpoint: Checkpoint, result: Mapping[str, Any], manifest: Mapping[str, Any], rows: Any | None = None
+        self,
+        checkpoint: Checkpoint | None,
+        result: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        rows: Any | None = None,
     ) -> None:
         """Write what a finished run has; the manifest last, and the checkpoints go."""
         shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
-        model_folder.save(checkpoint, self.path / "model")
+        if checkpoint is not None:
+            model_folder.save(checkpoint, self.path / "model")
         if rows is not None:
             import pyarrow.parquet
 
             with new_file(self.path / "predictions.parquet") as unfinished:
                 pyarrow.parquet.write_table(rows, unfinished)
-        self._write("result.json", result)
-        self._write("manifest.json", {**_surroundings(), "seconds": self.seconds, **manifest})
+        write_json(self.path / "result.json", result)
+        write_json(self.path / "manifest.json", {**_surroundings(), "seconds": self.seconds, **manifest})
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-
-    def _write(self, name: str, value: Mapping[str, Any]) -> None:
-        with new_file(self.path / name) as unfinished:
-            unfinished.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> RunFolder:
     """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run."""
     path = Path(path)
-    text = to_toml({"study": study, **settings})
+    wanted = {"study": study, **settings}
     if path.is_file():
         raise OutputError(f"{path} is a file, and a folder for the run was meant: name another")
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and holds_something(path):
         if not (path / "run.toml").is_file():
             raise OutputError(f"{path} holds something that is no run: name another folder")
         found = read_toml(path / "run.toml")
-        wanted = {"study": study, **settings}
         if found != wanted:
             keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
             raise OutputError(f"{path} holds another run (it differs in {', '.join(keys)}): name another folder")
@@ -132,8 +133,7 @@ def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resum
             state = "is done" if (path / "manifest.json").is_file() else "was begun"
             raise OutputError(f"the run in {path} {state}: add --resume to go on with it, or name another folder")
         return RunFolder(path)
-    with new_file(path / "run.toml") as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    write_text(path / "run.toml", to_toml(wanted))
     return RunFolder(path)
 
 
@@ -206,8 +206,16 @@ def _interruptible(loop: Loop) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _forget_peaks() -> None:
+    """Begin to measure memory anew, so that each of several runs in one process has a peak of its own."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):  # Linux; elsewhere the peak is that of the whole process so far
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def _surroundings() -> dict[str, Any]:
-    """Versions and hardware, and the most memory that this process had."""
+    """Versions and hardware, and the most memory that this process had since the run began."""
     found: dict[str, Any] = {
         "format": 1,
         "headstart": __version__,

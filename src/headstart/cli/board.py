@@ -1,0 +1,182 @@
+"""A comparison while it runs, read from its folder: so that it shows what every process does, not this one alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headstart.cli.console import remark, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headstart.studies.compare import Planned, Study
+
+EVERY = 1.0  # seconds between looks
+TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
+
+
+@contextmanager
+def board(study: Study, quiet: bool) -> Iterator[None]:
+    """A table that follows the runs on a terminal; elsewhere a line for each run that is done; nothing if quiet."""
+    if quiet:
+        yield
+        return
+    watch = Watch(study)
+    done = sum(run.done for run in study.plan)
+    if done:
+        remark(f"{done} of {len(study.plan)} runs are done already")
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(get_renderable=watch.shown, console=Console(stderr=True), refresh_per_second=2, transient=True):
+            yield
+        return
+    stop = threading.Event()
+    lines = threading.Thread(target=_lines, args=(watch, stop), daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        lines.join()
+
+
+def _lines(watch: Watch, stop: threading.Event) -> None:
+    told = {run.folder for run in watch.study.plan if run.done}
+    while True:
+        last = stop.wait(EVERY)
+        looks = watch.look()
+        for look in looks:
+            if look.done and look.run.folder not in told:
+                told.add(look.run.folder)
+                remark(f"{look.run.title}: valid {look.best:.4f}  ({words(looks, watch.study.settings.jobs)})")
+        if last:
+            return
+
+
+@dataclass(frozen=True)
+class Look:
+    """A run at a glance: how much of it is done (0 to 1), the best accuracy on valid so far, the time it took."""
+
+    run: Planned
+    share: float
+    best: float | None
+    seconds: float
+
+    @property
+    def done(self) -> bool:
+        return self.share == 1.0
+
+
+class Watch:
+    """Looks at every run of a study; what is done is read once."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.known: dict[Path, Look] = {}
+
+    def look(self) -> list[Look]:
+        return [self.known.get(run.folder) or self._look(run) for run in self.study.plan]
+
+    def _look(self, run: Planned) -> Look:
+        if run.done:
+            result, manifest = (_json(run.folder / f"{name}.json") for name in ("result", "manifest"))
+            self.known[run.folder] = Look(run, 1.0, result["valid"]["accuracy"], manifest["seconds"])
+            return self.known[run.folder]
+        share, best = 0.0, None
+        for event in _tail(run.folder / "events.jsonl"):
+            if event["event"] == "step":
+                share = min(event["step"] / event["total"], 0.999)
+            elif event["event"] == "evaluated":
+                best = max(best or 0.0, event["scores"]["accuracy"])
+        began = _began(run.folder / "run.toml")
+        return Look(run, share, best, 0.0 if began is None else time.time() - began)
+
+    def shown(self) -> Table:
+        """The table as it is now."""
+        looks = self.look()
+        made = table("arm", ">runs", ">best on valid", "now", title=words(looks, self.study.settings.jobs))
+        arms: dict[str, list[Look]] = defaultdict(list)
+        for look in looks:
+            arms[look.run.arm.name].append(look)
+        for name, each in arms.items():
+            best = max((look.best for look in each if look.best is not None), default=None)
+            made.add_row(
+                name,
+                f"{sum(look.done for look in each)}/{len(each)}",
+                "" if best is None else f"{best:.4f}",
+                ",  ".join(_now(look) for look in each if 0 < look.share < 1),
+            )
+        return made
+
+
+def words(looks: Sequence[Look], jobs: int) -> str:
+    """`7 of 27 runs done, about 12 min left`."""
+    left = seconds_left(looks)
+    count = f"{sum(look.done for look in looks)} of {len(looks)} runs done"
+    return count if not left else f"{count}, about {duration(left / jobs)} left"
+
+
+def seconds_left(looks: Sequence[Look]) -> float | None:
+    """What the rest will take if it goes on like this: by arm and budget where one is done or under way."""
+    took: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for look in looks:
+        if look.share > 0.02:
+            took[look.run.arm.name, look.run.labels].append(look.seconds / look.share)
+    if not took:
+        return None
+    means = {key: sum(each) / len(each) for key, each in took.items()}
+    trained = [value for (name, _), value in means.items() if name not in ("majority", "tfidf")]
+    usual = max(trained or means.values())
+    return sum((1 - look.share) * means.get((look.run.arm.name, look.run.labels), usual) for look in looks)
+
+
+def duration(seconds: float) -> str:
+    """Time as a person says it.
+
+    >>> [duration(each) for each in (40, 725, 9000)]
+    ['40 s', '12 min', '2.5 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _now(look: Look) -> str:
+    run = look.run
+    budget = "" if run.settings.get("labels") is None else f" {run.labels:,} labels"
+    return f"seed {run.seed}{budget} {100 * look.share:.0f} %"
+
+
+def _tail(path: Path) -> Iterator[dict[str, Any]]:
+    """The last events of a run that is being written; its first and last lines may be cut, and are left out."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return
+    for line in lines[0 if size <= TAIL else 1 : -1]:
+        yield json.loads(line)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _began(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

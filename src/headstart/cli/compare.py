@@ -1,0 +1,99 @@
+"""`headstart compare`: arms × seeds × label budgets on one data set, and a verdict in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headstart.cli import options
+from headstart.cli.console import console, print_json, remark, silent, table
+from headstart.studies.settings import CompareSettings
+
+if TYPE_CHECKING:
+    from headstart.studies.comparison import ArmResult, Comparison
+    from headstart.studies.statistics import Estimate
+
+
+def _compare(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -> None:
+    from headstart.cli.board import board
+    from headstart.files import write_text
+    from headstart.report.page import render
+    from headstart.report.records import read
+    from headstart.studies.compare import open_study, run_study
+
+    say = silent if quiet else remark
+    study = open_study(settings, out, remark=say)
+    with board(study, quiet):
+        run_study(study)
+    found = study.conclude()
+    write_text(out / "report.html", render(read([out])))
+    if as_json:
+        print_json(found.to_json())
+    elif not quiet:
+        show(found)
+        typer.echo(f"\nreport: {out / 'report.html'}")
+
+
+compare_command = options.command(
+    CompareSettings,
+    "Compare scratch, frozen and full, base by base, over several seeds, with baselines, intervals and a verdict.",
+    [options.out("The study folder: new, or one of the same data to go on in."), options.QUIET, options.JSON],
+    _compare,
+)
+
+
+def show(found: Comparison) -> None:
+    """The table and the verdict."""
+    screen = console()
+    screen.print(scores_table(found), highlight=False)
+    if found.curves:
+        screen.print()
+        screen.print(budgets_table(found), highlight=False)
+    screen.print()
+    for sentence in found.verdict:
+        screen.print(sentence, highlight=False, soft_wrap=not screen.is_terminal)
+
+
+def scores_table(found: Comparison) -> Any:
+    """Each arm on test, with 95 % intervals, and its distance to the reference."""
+    columns = ["arm", ">runs", ">accuracy", ">", ">macro-F1", ">calibration error"]
+    columns += [">leak-free"] if found.leaked else []
+    made = table(*columns, f">against {found.reference}", ">", ">better", ">p (Holm)")
+    for arm in sorted(found.arms, key=lambda arm: -arm.scores["accuracy"].value):
+        accuracy = arm.scores["accuracy"]
+        cells = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", interval(accuracy)]
+        cells += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
+        if found.leaked:
+            assert arm.leak_free is not None
+            cells.append(f"{arm.leak_free['accuracy'].value:.4f}")
+        made.add_row(*cells, *_against(found, arm))
+    return made
+
+
+def budgets_table(found: Comparison) -> Any:
+    """Accuracy on test by the number of labels."""
+    budgets = sorted({arm.labels for arm in found.curves})
+    made = table("labels", *(f">{budget:,}" for budget in budgets))
+    for name in dict.fromkeys(arm.name for arm in found.curves):
+        points = {arm.labels: arm.scores["accuracy"].value for arm in found.curves if arm.name == name}
+        made.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
+    return made
+
+
+def interval(estimate: Estimate) -> str:
+    return f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def _against(found: Comparison, arm: ArmResult) -> list[str]:
+    difference = found.difference(arm.name, found.reference)
+    if difference is None:
+        return ["", "", "", ""]
+    points = difference.scores["accuracy"]
+    return [
+        f"{100 * points.value:+.1f}",
+        f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
+        f"{100 * difference.better:.0f} %",
+        f"{difference.holm:.3f}",
+    ]

@@ -1,0 +1,381 @@
+"""Figures as vector graphics: lines with bands, dots with intervals, bars, a matrix, a reliability diagram.
+
+Each function gives one `<svg>`. No colour is written here: an element has a class (`s0`, `band`, `grid`), and the
+style of the page says what that looks like by day, by night and on paper. A figure is at most 360 units wide and its
+text 10.5 high, so that it can be read on a phone, where a unit is a pixel. Lines differ in dash and mark as well as in
+colour.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from headstart.studies.statistics import Estimate
+
+WIDTH = 360.0
+TEXT = 10.5  # the height of text
+ROW = 24.0  # from one row to the next
+GAP = 13.0  # from one line of text to the next
+LONGEST = 120.0  # that a name may be; the rest is cut
+
+COLOURS = 6
+DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2")  # fewer than colours, so that a pair comes back after thirty
+NEUTRAL_DASHES = ("1 3", "5 4")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an arm is told from the others: a colour, a dash and a mark. A baseline is neutral."""
+
+    number: int
+    neutral: bool = False
+
+    @property
+    def colour(self) -> str:
+        return f"n{self.number % 2}" if self.neutral else f"s{self.number % COLOURS}"
+
+    @property
+    def dash(self) -> str:
+        dashes = NEUTRAL_DASHES if self.neutral else DASHES
+        return dashes[self.number % len(dashes)]
+
+    def mark(self, x: float, y: float, title: str = "") -> Markup:
+        """A circle, a square, a triangle, a diamond or a cross, with its numbers for whoever points at it."""
+        r = 3.2
+        shape = 4 if self.neutral else self.number % 5
+        if shape == 0:
+            drawn = tag("circle", cx=x, cy=y, r=r)
+        elif shape == 4:
+            drawn = tag(
+                "path", d=f"M{_n(x - r)} {_n(y - r)}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}", class_="cross"
+            )
+        else:
+            corners = {
+                1: ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+                2: ((0, -1.3), (1.2, 0.9), (-1.2, 0.9)),
+                3: ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
+            }[shape]
+            drawn = tag("polygon", points=" ".join(f"{_n(x + r * a)},{_n(y + r * b)}" for a, b in corners))
+        return tag("g", tag("title", title) if title else "", drawn, class_=f"mark {self.colour}")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line, and around it a band of (x, low, high)."""
+
+    name: str
+    look: Look
+    points: tuple[tuple[float, float], ...]
+    band: tuple[tuple[float, float, float], ...] = ()
+    marked: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """A name with a number, as it is written, and its interval."""
+
+    name: str
+    look: Look
+    value: float
+    text: str
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis measures, from where to where, and the values it names."""
+
+    label: str
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    log: bool = False
+    signed: bool = False
+
+    def place(self, value: float, begin: float, end: float) -> float:
+        """Where a value stands between two ends of the picture."""
+        low, high, value = map(math.log, (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        return begin + (end - begin) * (value - low) / (high - low)
+
+    def show(self, tick: float) -> str:
+        step = min((b - a for a, b in zip(self.ticks, self.ticks[1:], strict=False)), default=1.0)
+        digits = 0 if self.log else max(0, -math.floor(math.log10(step) + 1e-9))
+        if digits and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
+            digits += 1  # steps of 0.25
+        return f"{tick:{'+' if self.signed and tick else ''},.{digits}f}".replace("-", "−")
+
+
+def axis(label: str, values: Iterable[float], *, count: int = 5, whole: bool = False, signed: bool = False) -> Axis:
+    """An axis that holds all the values, with about `count` round numbers on it.
+
+    >>> axis("accuracy", [0.71, 0.868]).ticks
+    (0.7, 0.75, 0.8, 0.85, 0.9)
+    >>> axis("epoch", [1, 15], whole=True).ticks
+    (0.0, 5.0, 10.0, 15.0)
+    """
+    found = list(values)
+    low, high = min(found), max(found)
+    if high - low < 1e-9:
+        low, high = low - (0.5 if whole else 0.05), high + (0.5 if whole else 0.05)
+    size = 10.0 ** math.floor(math.log10((high - low) / count))
+    steps = [factor * size for factor in (1, 2, 2.5, 5, 10, 20) if not whole or factor * size == int(factor * size)]
+    step = next((s for s in steps if _steps(low, high, s) <= count), steps[-1] if steps else 1.0)
+    first = math.floor(low / step + 1e-9)
+    ticks = tuple(round(step * (first + k), 10) for k in range(_steps(low, high, step) + 1))
+    return Axis(label, ticks[0], ticks[-1], ticks, signed=signed)
+
+
+def _steps(low: float, high: float, step: float) -> int:
+    return math.ceil(high / step - 1e-9) - math.floor(low / step + 1e-9)
+
+
+def log_axis(label: str, values: Iterable[float]) -> Axis:
+    """An axis on which a doubling is as long everywhere, with the values themselves on it."""
+    found = tuple(sorted(set(values)))
+    low, high = (found[0], found[-1]) if len(found) > 1 else (found[0] / 2, found[0] * 2)
+    return Axis(label, low, high, found, log=True)
+
+
+# --- figures ---
+
+
+def lines(name: str, series: Sequence[Series], x: Axis, y: Axis) -> Markup:
+    """Lines with bands, each named at its end."""
+    named = max((width_of(cut(s.name)) for s in series if s.name), default=0.0)
+    left = 7 + max(width_of(y.show(tick)) for tick in y.ticks)
+    right = WIDTH - named - (22 if named else 8)
+    top = 24.0
+    bottom = top + max(160.0, GAP * len(series))
+    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
+    for s in series:
+        if s.band:
+            edge = [(a, b) for a, b, _ in s.band] + [(a, c) for a, _, c in reversed(s.band)]
+            drawn.append(
+                tag("polygon", points=_path(edge, x, y, left, right, top, bottom), class_=f"band {s.look.colour}")
+            )
+    for s in series:
+        points = _path(s.points, x, y, left, right, top, bottom)
+        drawn.append(tag("polyline", points=points, class_=f"line {s.look.colour}", stroke_dasharray=s.look.dash))
+    for s in series:
+        every = max(1, math.ceil(len(s.points) / 10))
+        last = len(s.points) - 1
+        for k, (a, b) in enumerate(s.points):
+            if s.marked and (last - k) % every == 0:
+                place = x.place(a, left, right), y.place(b, bottom, top)
+                drawn.append(s.look.mark(*place, f"{s.name}: {b:.4g} at {a:.4g}"))
+    ends = [(s, x.place(s.points[-1][0], left, right), y.place(s.points[-1][1], bottom, top)) for s in series if s.name]
+    for (s, at, end), where in zip(ends, spread([end for _, _, end in ends], GAP, top, bottom), strict=True):
+        leader = f"M{_n(at + 5)} {_n(end)}L{_n(right + 7)} {_n(end)}L{_n(right + 15)} {_n(where)}"
+        drawn.append(tag("path", d=leader, class_=f"leader {s.look.colour}"))
+        drawn.append(_label(s.name, right + 18, where + 3.5))
+    return _figure(name, WIDTH, bottom + 36, drawn)
+
+
+def dots(name: str, rows: Sequence[Row], x: Axis, *, zero: bool = False) -> Markup:
+    """A row for each name: a dot, its interval, and the number at the end."""
+    left, right, top, bottom = _frame(rows)
+    drawn = _along(x, left, right, bottom, top)
+    if zero and x.low <= 0 <= x.high:
+        at = x.place(0, left, right)
+        drawn.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="zero"))
+    for row, y in _beside(rows, left, drawn):
+        low, high = (x.place(end, left, right) for end in (row.low, row.high))
+        drawn.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {row.look.colour}"))
+        drawn.append(row.look.mark(x.place(row.value, left, right), y, f"{row.name}: {row.text}"))
+    return _figure(name, WIDTH, bottom + 36, drawn)
+
+
+def bars(name: str, rows: Sequence[Row], x: Axis) -> Markup:
+    """A row for each name: a bar from zero, and the number at the end."""
+    left, right, top, bottom = _frame(rows)
+    drawn = _along(x, left, right, bottom, top)
+    for row, y in _beside(rows, left, drawn):
+        width = max(x.place(row.value, left, right) - left, 0.5)
+        drawn.append(tag("rect", x=left, y=y - 6, width=width, height=12, class_=f"bar {row.look.colour}"))
+    return _figure(name, WIDTH, bottom + 36, drawn)
+
+
+def _frame(rows: Sequence[Row]) -> tuple[float, float, float, float]:
+    """Left, right, top and bottom of what is drawn between the names and the numbers."""
+    left = 10 + max(width_of(cut(row.name)) for row in rows)
+    right = WIDTH - 12 - max(width_of(row.text) for row in rows)
+    return left, right, 8.0, 8.0 + ROW * len(rows)
+
+
+def _beside(rows: Sequence[Row], left: float, drawn: list[Markup]) -> Iterator[tuple[Row, float]]:
+    """Draw each row's name and number, and give the row and its height to draw the rest at."""
+    for k, row in enumerate(rows):
+        y = 8.0 + ROW * (k + 0.5)
+        drawn.append(_label(row.name, left - 8, y + 3.5, "end"))
+        drawn.append(_label(row.text, WIDTH, y + 3.5, "end", "number"))
+        yield row, y
+
+
+def matrix(name: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
+    """Rows are what is true, columns what was said; a cell is as dark as its share of the row, and says it."""
+    named = max(width_of(cut(label, 64)) for label in labels)
+    left = 8 + named
+    wide = min(52.0, max(40.0, named + 4), (WIDTH - 16 - left) / len(labels))
+    high = min(wide, 36.0)
+    top = 32.0
+    unit = " %" if wide >= 36 else ""
+    drawn = [
+        _label("predicted", left + wide * len(labels) / 2, 10, "middle", "axis"),
+        _label("true", left - 6, top - 6, "end", "axis"),
+    ]
+    for k, label in enumerate(labels):
+        drawn.append(_label(label, left + wide * (k + 0.5), top - 6, "middle", room=wide - 2))
+        drawn.append(_label(label, left - 6, top + high * (k + 0.5) + 3.5, "end", room=64))
+    for i, row in enumerate(counts):
+        for j, count in enumerate(row):
+            share = count / max(1, sum(row))
+            title = tag("title", f"{labels[i]} taken for {labels[j]}: {count:,} of {sum(row):,}")
+            place = {"x": left + wide * j, "y": top + high * i, "width": wide - 1, "height": high - 1}
+            drawn.append(tag("rect", title, **place, class_="cell", fill_opacity=f"{share:.2f}"))
+            kind = "number over" if share > 0.55 else "number"
+            middle = left + wide * (j + 0.5), top + high * (i + 0.5) + 3.5
+            drawn.append(_label(f"{100 * share:.0f}{unit}", *middle, "middle", kind))
+    return _figure(name, left + wide * len(labels) + 2, top + high * len(labels) + 4, drawn)
+
+
+def reliability(name: str, look: Look, bins: Sequence[tuple[float, float, int]], least: float) -> Markup:
+    """Dots of (confidence, accuracy), as large as their share of the answers; on the diagonal, the two are one."""
+    x = axis("confidence", [least, 1.0], count=2 if least else 4)
+    y = axis("accuracy", [0.0, 1.0], count=4)
+    left, right, top, bottom = 30.0, 154.0, 24.0, 144.0
+    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
+    ends = {"x1": left, "x2": right, "y1": y.place(max(least, 0), bottom, top), "y2": y.place(1, bottom, top)}
+    drawn.append(tag("line", **ends, class_="diagonal"))
+    points = _path([(a, b) for a, b, _ in bins], x, y, left, right, top, bottom)
+    drawn.append(tag("polyline", points=points, class_=f"line {look.colour}", stroke_dasharray=look.dash))
+    whole = sum(count for _, _, count in bins)
+    for a, b, count in bins:
+        title = tag("title", f"confidence {a:.3f}, accuracy {b:.3f}, {count:,} answers")
+        place = {"cx": x.place(a, left, right), "cy": y.place(b, bottom, top), "r": 2 + 7 * math.sqrt(count / whole)}
+        drawn.append(tag("circle", title, **place, class_=f"bubble {look.colour}"))
+    return _figure(name, 168.0, bottom + 36, drawn)
+
+
+# --- parts of figures ---
+
+
+def _figure(name: str, width: float, height: float, drawn: Sequence[Markup]) -> Markup:
+    style = f"--natural:{_n(width)}px"
+    return tag("svg", *drawn, viewBox=f"0 0 {_n(width)} {_n(height)}", role="img", aria_label=name, style=style)
+
+
+def _across(y: Axis, left: float, right: float, top: float, bottom: float) -> list[Markup]:
+    """The y axis: its name above it, and a thin line across at each value that it names."""
+    drawn = [_label(y.label, 0, 10, "start", "axis")]
+    for tick in y.ticks:
+        at = y.place(tick, bottom, top)
+        drawn.append(tag("line", x1=left, x2=right, y1=at, y2=at, class_="grid"))
+        drawn.append(_label(y.show(tick), left - 6, at + 3.5, "end", "tick"))
+    return drawn
+
+
+def _along(x: Axis, left: float, right: float, bottom: float, top: float | None = None) -> list[Markup]:
+    """The x axis; values that would touch a neighbour are not named."""
+    drawn = []
+    room: list[tuple[float, float]] = []
+    for tick in (x.ticks[-1], *x.ticks[:-1]):  # the last one has its name whatever the others do
+        at = x.place(tick, left, right)
+        text = x.show(tick)
+        begin, end = at - width_of(text) / 2 - 3, at + width_of(text) / 2 + 3
+        if all(end < other or begin > over for other, over in room):
+            room.append((begin, end))
+            drawn.append(_label(text, at, bottom + 15, "middle", "tick"))
+        if top is None:
+            drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=bottom + 4, class_="tickmark"))
+        else:
+            drawn.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="grid"))
+    drawn.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="base"))
+    drawn.append(_label(x.label, (left + right) / 2, bottom + 31, "middle", "axis"))
+    return drawn
+
+
+def _path(
+    points: Iterable[tuple[float, float]], x: Axis, y: Axis, left: float, right: float, top: float, bottom: float
+) -> str:
+    return " ".join(f"{_n(x.place(a, left, right))},{_n(y.place(b, bottom, top))}" for a, b in points)
+
+
+def _label(text: str, x: float, y: float, anchor: str = "start", kind: str = "", room: float = LONGEST) -> Markup:
+    shown = text if kind in ("axis", "tick", "number") else cut(text, room)
+    full = tag("title", text) if shown != text else ""
+    return tag("text", full, shown, x=x, y=y, text_anchor=anchor, class_=f"label {kind}".strip())
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The places nearest to the wanted ones that are a gap apart and between two ends, in their order.
+
+    Take k gaps from the k-th of the sorted places: then they must only not fall, which is isotonic regression.
+    Neighbours that would fall are pooled at their mean.
+
+    >>> spread([50, 50, 90], 10, 0, 100), spread([99, 99], 10, 0, 100)
+    ([45.0, 55.0, 90.0], [90.0, 100.0])
+    """
+    order = sorted(range(len(wanted)), key=lambda k: wanted[k])
+    pools: list[tuple[float, int]] = []  # sum, number
+    for rank, k in enumerate(order):
+        total, number = wanted[k] - gap * rank, 1
+        while pools and pools[-1][0] / pools[-1][1] > total / number:
+            total, number = total + pools[-1][0], number + pools[-1][1]
+            pools.pop()
+        pools.append((total, number))
+    most = high - gap * (len(wanted) - 1)
+    level = [min(max(total / number, low), most) for total, number in pools for _ in range(number)]
+    places = dict(zip(order, (value + gap * rank for rank, value in enumerate(level)), strict=True))
+    return [float(places[k]) for k in range(len(wanted))]
+
+
+def width_of(text: str) -> float:
+    """About how wide a text is; rather too much than too little.
+
+    >>> round(width_of("scratch"), 1)
+    43.4
+    """
+    return TEXT * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.7 if c.isupper() else 0.59 for c in text)
+
+
+def cut(text: str, room: float = LONGEST) -> str:
+    """A text that fits, with its rest left out where it doesn't.
+
+    >>> cut("full:a-base-with-a-long-name")
+    'full:a-base-with-a…'
+    """
+    if width_of(text) <= room:
+        return text
+    kept = next(k for k in range(len(text), -1, -1) if k == 0 or width_of(text[:k] + "…") <= room)
+    return text[:kept].rstrip() + "…"
+
+
+def tag(name: str, *inside: str, **attributes: str | float) -> Markup:
+    """An element; what is not markup already is escaped, and an empty attribute left out.
+
+    >>> tag("text", "a < b", x=1.0, text_anchor="end")
+    Markup('<text x="1" text-anchor="end">a &lt; b</text>')
+    """
+    written = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value if isinstance(value, str) else _n(value))
+        for key, value in attributes.items()
+        if value != ""
+    )
+    return Markup("<{}{}>{}</{}>").format(Markup(name), written, Markup("").join(inside), Markup(name))
+
+
+def _n(value: float) -> str:
+    """A coordinate, to a tenth."""
+    return f"{round(value, 1) + 0.0:g}"  # -0.0 + 0.0 is 0.0
+
+
+def interval_axis(label: str, estimates: Iterable[Estimate], *, signed: bool = False) -> Axis:
+    """An axis that holds every interval; where it is signed, zero too."""
+    found = [value for each in estimates for value in (each.value, each.low, each.high)]
+    return axis(label, [*found, *([0.0] if signed else [])], count=4, signed=signed)

@@ -1,0 +1,182 @@
+"""A sweep: many fine-tunings that differ in a few settings, and the table that tells which of them did best on valid.
+
+grid      every combination of the values that were named
+search    Optuna proposes each trial from what the trials before it reached
+
+The study folder:
+
+study.toml   the settings of the sweep, enough to run it again
+data.json    digests of the texts, their numbers and labels
+study.db     what Optuna knows of a search, unless a database elsewhere holds it
+runs/        one run folder a trial, named for its settings and data: what is done there is not done again
+sweep.json   the table
+
+Several processes may work on one folder, and on one search from several machines through a database. A run folder is
+claimed by a lock of the operating system, a trial of a search by its state in the database. What a process that died
+leaves behind is taken up by another: of a grid at once, of a search when its sign of life is `GRACE` seconds old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from headstart.checkpoints.folder import read_json
+from headstart.config import read_toml, to_toml
+from headstart.errors import ConfigError, HeadstartError, OutputError
+from headstart.files import holds_something, write_json, write_text
+from headstart.studies.claims import claim
+from headstart.studies.finetune import build_classifier, load_data, open_base
+from headstart.studies.labelled import fingerprint, read_splits
+from headstart.studies.search import load_optuna, search, without_password
+from headstart.studies.settings import FinetuneSettings, SweepSettings
+from headstart.studies.setup import pick_device, pick_window
+from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
+from headstart.text.examples import Examples
+from headstart.training.record import Listener
+
+# What can be wrong with data, model and device depends on these.
+REHEARSED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")
+
+
+def sweep(
+    settings: SweepSettings,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    listen: Listener | None = None,
+    remark: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run every trial, write the study folder, and return what `sweep.json` holds.
+
+    What is wrong with the settings or the data of any trial is told before the first one trains. A trial that fails
+    later, on a loss that is no number or too little memory, is an entry of the table, and the sweep goes on.
+    """
+    out = Path(out)
+    combinations = settings.combinations()
+    if settings.search:
+        load_optuna()  # before anything is read: without it there is no search
+    once = _once(remark)
+    _rehearse(combinations, once)
+    splits = read_splits(settings)
+    study = Trials(settings, out, fingerprint(splits), listen, once)
+    _open_study(out, settings, splits, resume)
+    if settings.search:
+        search(study)
+    else:
+        _grid(study, combinations)
+    return study.found.to_json()
+
+
+# --- before anything trains ------------------------------------------------------------------------------------------
+
+
+def _rehearse(combinations: Iterable[FinetuneSettings], remark: Callable[[str], None]) -> None:
+    """Open every base and encode the texts as the trials will: a mistake should cost seconds and not a night."""
+    parts = {tuple(getattr(one, name) for name in REHEARSED): one for one in combinations}
+    errors: dict[str, HeadstartError] = {}
+    for one in parts.values():
+        try:
+            pick_device(one.device)
+            base = open_base(one)
+            assert base.tokenizer is not None
+            data = load_data(one, base.tokenizer, pick_window(one.window, base.model.config), remark)
+            build_classifier(base.model, one, len(data.labels))
+        except HeadstartError as error:
+            errors.setdefault(str(error), error)
+    if len(errors) > 1:
+        raise ConfigError("sweep", errors)
+    for only in errors.values():
+        raise only
+
+
+def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Examples], resume: bool) -> None:
+    """A new study folder; or, with `resume`, the one that is there if it is of the same settings and data."""
+    wanted = {"study": "sweep", **settings.to_mapping()}
+    if settings.storage is not None:
+        wanted["storage"] = without_password(settings.storage)
+    data = {
+        "format": 1,
+        "fingerprint": fingerprint(splits),
+        "rows": {name: len(part.rows) for name, part in splits.items()},
+        "labels": list(splits["train"].labels),
+    }
+    if out.is_file():
+        raise OutputError(f"{out} is a file, and a folder for the sweep was meant: name another")
+    if out.is_dir() and holds_something(out):
+        if not (out / "study.toml").is_file():
+            raise OutputError(f"{out} holds something that is no study: name another folder")
+        found = read_toml(out / "study.toml")
+        keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(FREE)
+        if keys:
+            names = ", ".join(sorted(keys))
+            raise OutputError(f"{out} holds another study (it differs in {names}): name another folder")
+        if not resume:
+            raise OutputError(f"the sweep in {out} was begun: add --resume to go on with it, or name another folder")
+        if (out / "data.json").is_file():
+            digests = read_json(out / "data.json")["fingerprint"]
+            changed = ", ".join(name for name, digest in fingerprint(splits).items() if digest != digests.get(name))
+            if changed:
+                raise OutputError(f"{out} holds a sweep on other texts ({changed} differs): name another folder")
+    write_text(out / "study.toml", to_toml(wanted))
+    write_json(out / "data.json", data)
+
+
+# --- a grid -----------------------------------------------------------------------------------------------------------
+
+
+def _grid(study: Trials, combinations: Sequence[FinetuneSettings]) -> None:
+    """Every combination, shared with whoever else is at it; what failed an earlier time is tried again."""
+    for one in combinations:
+        with claim(study.folder(one)) as ours:
+            if ours and "error" in (outcome_of(study.folder(one)) or {}):
+                (study.folder(one) / ENDED).unlink()
+    everything = (*combinations, *_earlier(study, combinations))
+    varied = (f.name for f in fields(FinetuneSettings) if len({getattr(one, f.name) for one in everything}) > 1)
+    study.swept = tuple(dict.fromkeys((*study.swept, *varied)))
+
+    def tabulate() -> None:
+        study.tabulate([study.trial(one, outcome_of(study.folder(one)) or {}) for one in everything])
+
+    tabulate()
+    while left := [one for one in combinations if outcome_of(study.folder(one)) is None]:
+        done = 0
+        for one in left:
+            with claim(study.folder(one)) as ours:
+                if not ours or outcome_of(study.folder(one)) is not None:
+                    continue
+                which = study.announce(combinations.index(one) + 1, len(combinations), one)
+                study.conclude(which, study.train(one, study.listen))
+                done += 1
+            tabulate()
+        if not done:
+            study.remark(waiting(len(left)))
+            time.sleep(POLL)
+    tabulate()
+
+
+def _earlier(study: Trials, combinations: Sequence[FinetuneSettings]) -> list[FinetuneSettings]:
+    """Runs that are done and that this grid does not ask for: an earlier one did."""
+    found: list[FinetuneSettings] = []
+    for manifest in sorted((study.out / "runs").glob("*/manifest.json")):
+        recipe = manifest.parent / "run.toml"
+        mapping = {name: value for name, value in read_toml(recipe).items() if name != "study"}
+        one = FinetuneSettings.from_mapping(mapping, str(recipe))
+        if one not in combinations and study.folder(one) == manifest.parent:  # else its base has changed since
+            found.append(one)
+    return found
+
+
+def _once(remark: Callable[[str], None]) -> Callable[[str], None]:
+    """Say nothing twice: every trial would tell the same of the data."""
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            remark(text)
+
+    return say

@@ -1,0 +1,208 @@
+"""The trials of a sweep: how one is run, what came of it, and the table that they make."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from headstart.checkpoints.folder import read_json
+from headstart.errors import HeadstartError, MissingExtra, OutputError
+from headstart.files import write_json
+from headstart.studies.claims import fingerprint_of, key_of
+from headstart.studies.finetune import finetune
+from headstart.studies.settings import FinetuneSettings, SweepSettings
+from headstart.training.record import Listener, open_run
+
+ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
+FREE = ("grid", "trials", "keep_models")  # may change when a sweep is gone on with
+ENDED = "ended.json"  # in the folder of a run that did not come to its end: {"error": …} or {"pruned": epoch}
+POLL = 0.5  # seconds between looks at what other processes do
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run and what came of it; without scores, an error or an epoch it is not done yet."""
+
+    run: str  # its folder, within the study's
+    settings: Mapping[str, Any]
+    valid: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+    seconds: float | None = None
+    memory: int | None = None  # bytes at the peak: of the GPU where there is one, else of the process
+    error: str | None = None
+    pruned: int | None = None  # after this epoch
+    best: bool = False
+
+    @property
+    def score(self) -> tuple[float, float]:
+        """What is chosen by: accuracy on valid; of equal ones, the lower loss there. Test has no part in it."""
+        return (-math.inf, -math.inf) if self.valid is None else (self.valid["accuracy"], -self.valid["loss"])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The table: every trial in order, the best marked."""
+
+    kind: Literal["grid", "search"]
+    swept: tuple[str, ...]
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial | None:
+        return next((trial for trial in self.trials if trial.best), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""
+        found = {"format": 1, **asdict(self)}
+        return {**found, "swept": list(self.swept), "trials": list(found["trials"])}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Sweep:
+        return cls(found["kind"], tuple(found["swept"]), tuple(Trial(**trial) for trial in found["trials"]))
+
+
+class Pruned(Exception):
+    """Raised by the listener in the midst of a run that is not worth its time."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+class Trials:
+    """The folder: where the runs lie, how one is run, what the table is made of."""
+
+    def __init__(
+        self,
+        settings: SweepSettings,
+        out: Path,
+        digests: Mapping[str, str],
+        listen: Listener | None,
+        remark: Callable[[str], None],
+    ) -> None:
+        self.settings, self.out, self.digests, self.listen, self.remark = settings, out, digests, listen, remark
+        self.swept = tuple(axis.name for axis in settings.axes)
+        self.found = Sweep("grid" if settings.grid else "search", self.swept, ())
+        self.base = cache(fingerprint_of)
+
+    def folder(self, one: FinetuneSettings) -> Path:
+        """The run folder of these settings, on these texts, from this base: the same whenever they are run."""
+        return self.out / "runs" / f"{one.mode}-{key_of([one.to_mapping(), self.digests, self.base(one.init)])}"
+
+    def train(self, one: FinetuneSettings, listen: Listener | None) -> dict[str, Any]:
+        """Run it to its end, whatever that is; the folder says which."""
+        folder = self.folder(one)
+        (folder / ENDED).unlink(missing_ok=True)
+        _tidy()
+        try:
+            open_run(folder, "finetune", one.to_mapping(), resume=True)
+            finetune(one, folder, resume=True, listen=listen, remark=self.remark)
+        except Pruned as pruned:
+            ended: dict[str, Any] = {"pruned": pruned.epoch}
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        except (OutputError, MissingExtra):  # a full disk fails the next trial as well
+            raise
+        except HeadstartError as error:
+            ended = {"error": str(error)}
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            ended = {"error": f"out of memory: {str(error).splitlines()[0]}" if str(error) else "out of memory"}
+        else:
+            ended = {}
+        if ended:
+            write_json(folder / ENDED, ended)
+        outcome = outcome_of(folder)
+        assert outcome is not None
+        return outcome
+
+    def trial(self, one: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
+        names = dict.fromkeys((*ALWAYS, *self.swept))
+        run = self.folder(one).relative_to(self.out).as_posix()
+        return Trial(**{"run": run, **outcome, "settings": {name: getattr(one, name) for name in names}})
+
+    def announce(self, number: int, total: int, one: FinetuneSettings) -> str:
+        """Say which trial begins; the beginning of what will be said of its end."""
+        which = f"trial {number} of {total}"
+        self.remark(f"{which}: " + ", ".join(f"{plain(name)} {shown(getattr(one, name))}" for name in self.swept))
+        return which
+
+    def conclude(self, which: str, outcome: Mapping[str, Any]) -> None:
+        if outcome.get("error"):
+            self.remark(f"{which} failed: {outcome['error']}")
+        elif outcome.get("pruned"):
+            self.remark(f"{which} was pruned at epoch {outcome['pruned']}")
+        else:
+            self.remark(f"{which}: valid accuracy {outcome['valid']['accuracy']:.4f}")
+
+    def tabulate(self, trials: Sequence[Trial]) -> None:
+        """Mark the best, write the table, and let go of the weights that nobody will want."""
+        best = max(trials, key=lambda trial: trial.score, default=None)
+        if best is not None and best.valid is not None:
+            trials = [replace(trial, best=trial is best) for trial in trials]
+            if not self.settings.keep_models:
+                # What is worse now will be worse for ever: no other process can want it either.
+                for trial in trials:
+                    if trial.score < best.score:
+                        shutil.rmtree(self.out / trial.run / "model", ignore_errors=True)
+        self.found = replace(self.found, swept=self.swept, trials=tuple(trials))
+        write_json(self.out / "sweep.json", self.found.to_json())
+
+
+def outcome_of(folder: Path) -> dict[str, Any] | None:
+    """What came of the run in a folder; None where it has not ended yet."""
+    if (folder / "manifest.json").is_file():
+        result, manifest = read_json(folder / "result.json"), read_json(folder / "manifest.json")
+        memory = manifest["peak_memory"]
+        return {
+            "valid": result["valid"],
+            "test": result["test"],
+            "seconds": manifest["seconds"],
+            "memory": memory.get("gpu") or memory["resident"],
+        }
+    try:
+        ended: dict[str, Any] = json.loads((folder / ENDED).read_text(encoding="utf-8"))
+    except FileNotFoundError:  # or taken away at this moment, by a process that tries again
+        return None
+    return ended
+
+
+def plain(name: str) -> str:
+    """A setting's name as a person says it.
+
+    >>> plain("batch_size")
+    'batch size'
+    """
+    return name.replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """A setting's value in few characters.
+
+    >>> shown(3.21987e-05), shown(0.5), shown("full"), shown(16)
+    ('3.22e-05', '0.5', 'full', '16')
+    """
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _tidy() -> None:
+    """Give back what the trial before held on a GPU, so that this one has the memory that it would have alone."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def waiting(count: int) -> str:
+    return f"waiting for {count} trial{'s' if count > 1 else ''} that other processes have"

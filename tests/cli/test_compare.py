@@ -1,0 +1,127 @@
+"""`headstart compare` as a user types it. What it does is tested with the study; here, what it asks and says."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headstart.cli.board import Look, Watch, seconds_left, words
+from headstart.cli.options import merge
+from headstart.config import read_toml, to_toml
+from headstart.errors import ConfigError
+from headstart.studies.compare import Planned
+from headstart.studies.outcomes import Arm
+from headstart.studies.settings import CompareSettings
+from tests.studies.made_up import make_tokenizer, write_reviews
+
+from .running import run
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    make_tokenizer().save(folder / "tokenizer")
+    for seed, (name, count) in enumerate((("train", 40), ("valid", 30), ("test", 40))):
+        write_reviews(folder / f"{name}.txt", count, seed)
+    return folder
+
+
+def arguments(place: Path, out: Path, *more: str) -> list[str]:
+    files = [text for name, key in (("train", "data"), ("valid", "valid"), ("test", "test"))
+             for text in (f"--{key}", str(place / f"{name}.txt"))]  # fmt: skip
+    preset = ["--init", "small", "--tokenizer", str(place / "tokenizer"), "--arms", "scratch", "--epochs", "1"]
+    return ["compare", *files, *preset, "--seeds", "2", "--out", str(out), *more]
+
+
+def test_a_comparison_says_its_verdict_and_writes_its_page(place: Path, tmp_path: Path) -> None:
+    found = run(*arguments(place, tmp_path / "s"))
+    assert found.exit_code == 0, found.stderr
+    assert re.search(r"^scratch +2 +0\.\d{4} +0\.\d{3} to ", found.stdout, re.M)
+    assert re.search(r"^majority +1 ", found.stdout, re.M)
+    assert "A linear model on word counts reaches" in found.stdout
+    assert f"report: {tmp_path / 's' / 'report.html'}" in found.stdout
+    assert "scratch, 40 labels, seed 1: valid 0." in found.stderr
+    assert "(4 of 4 runs done)" in found.stderr
+    page = (tmp_path / "s" / "report.html").read_text()
+    verdict = json.loads((tmp_path / "s" / "comparison.json").read_text())["verdict"]
+    assert verdict[0] in page
+    again = run(*arguments(place, tmp_path / "s"))
+    assert "4 of 4 runs are done already" in again.stderr
+    assert again.stdout == found.stdout
+    assert (tmp_path / "s" / "report.html").read_text() == page
+    as_json = run(*arguments(place, tmp_path / "s", "--json", "--quiet"))
+    assert json.loads(as_json.stdout)["verdict"] == verdict
+    assert as_json.stderr == ""
+
+
+def test_what_is_wrong_is_one_line_before_any_training(place: Path, tmp_path: Path) -> None:
+    found = run(*arguments(place, tmp_path / "s", "--labels", "50"))
+    assert found.exit_code == 2
+    assert found.stderr.splitlines()[-1] == "headstart: labels: 50 labels are asked for, and train has 40"
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_recipe_for_fine_tuning_will_do(tmp_path: Path) -> None:
+    found = merge(CompareSettings, RECIPES / "minbert.toml", {"frozen": ["dropout=0.1"]})
+    assert found.init == ("runs/bert",)
+    assert (found.full, found.frozen) == (("lr=1e-05",), ("lr=0.001", "dropout=0.1"))
+    assert merge(CompareSettings, RECIPES / "lab.toml", {"init": ["here"]}).init == ("here",)
+    # And so will what a study wrote down.
+    (tmp_path / "study.toml").write_text(to_toml({"study": "compare", **found.to_mapping()}))
+    assert merge(CompareSettings, tmp_path / "study.toml", {}) == found
+    assert read_toml(tmp_path / "study.toml")["frozen"] == ["lr=0.001", "dropout=0.1"]
+    (tmp_path / "bad.toml").write_text("frozen = 3")
+    with pytest.raises(ConfigError, match="frozen is 3, and must be a table"):
+        merge(CompareSettings, tmp_path / "bad.toml", {})
+
+
+def planned(arm: str, labels: int, folder: Path) -> Planned:
+    return Planned(Arm(arm, "full", "x"), labels, 0, {}, folder, False)
+
+
+def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
+    def look(arm: str, labels: int, share: float, seconds: float) -> Look:
+        return Look(planned(arm, labels, tmp_path), share, None, seconds)
+
+    done = [look("full", 100, 1.0, 60.0), look("scratch", 100, 1.0, 30.0)]
+    assert seconds_left(done) == 0
+    # Another of each, one half done, and one of a budget that nothing is known of: reckoned as the slowest.
+    rest = [look("full", 100, 0.5, 30.0), look("scratch", 100, 0.0, 0.0), look("full", 10, 0.0, 0.0)]
+    assert seconds_left([*done, *rest]) == pytest.approx(30 + 30 + 60)
+    assert words([*done, *rest], 1) == "2 of 5 runs done, about 2 min left"
+    assert words([*done, *rest], 2) == "2 of 5 runs done, about 60 s left"
+    assert words([look("full", 100, 0.0, 0.0)], 1) == "0 of 1 runs done"
+
+
+def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
+    running, waiting, over = (planned(name, 40, tmp_path / name) for name in ("full", "frozen", "scratch"))
+    steps: list[dict[str, Any]] = [{"event": "step", "step": i, "total": 10} for i in range(1, 5)]
+    events = [*steps, {"event": "evaluated", "scores": {"accuracy": 0.75}}]
+    running.folder.mkdir()
+    text = "".join(json.dumps(event) + "\n" for event in events)
+    (running.folder / "events.jsonl").write_text(text + '{"event": "st')  # a line that is being written
+    (running.folder / "run.toml").touch()
+    over.folder.mkdir()
+    (over.folder / "result.json").write_text(json.dumps({"valid": {"accuracy": 0.5}}))
+    (over.folder / "manifest.json").write_text(json.dumps({"seconds": 12.0}))
+
+    class Study:
+        plan = (running, waiting, over)
+        settings = CompareSettings(data="x", init=("y",))
+
+    watch = Watch(Study())  # type: ignore[arg-type]
+    assert [(look.share, look.best) for look in watch.look()] == [(0.4, 0.75), (0.0, None), (1.0, 0.5)]
+    screen = Console(width=100, file=io.StringIO())
+    screen.print(watch.shown())
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"full +0/1 +0\.7500 +seed 0 40 %", shown)
+    assert re.search(r"scratch +1/1 +0\.5000", shown)
+    assert "1 of 3 runs done, about" in shown

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.report.made_up import Plan, make_pretraining, make_study
+
+
+@pytest.fixture(scope="session")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three arms and two baselines, three seeds, four label budgets, two classes; base/ is beside it."""
+    folder = tmp_path_factory.mktemp("books")
+    return make_study(folder / "books", pretraining=make_pretraining(folder / "base"))
+
+
+@pytest.fixture(scope="session")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five classes, two bases with names that are long, a GPU, and no budgets."""
+    labels = ("very negative", "negative", "neutral", "positive", "very positive")
+    skills = (("scratch", 0.8), ("frozen:causal", 1.2), ("full:causal", 1.7), ("full:masked-long-name", 1.75))
+    plan = Plan(classes=labels, skills=skills, seeds=2, rows=200, budgets=(400,), gpu=True, leaked=())
+    return make_study(tmp_path_factory.mktemp("five") / "five", plan)

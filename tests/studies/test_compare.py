@@ -1,0 +1,308 @@
+"""A whole comparison in seconds: made-up reviews, a tiny model, two seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headstart.checkpoints.folder import load, save
+from headstart.config import read_toml
+from headstart.errors import ConfigError, DataError, HeadstartError, OutputError, TrainingError
+from headstart.studies import compare as module
+from headstart.studies.compare import compare, open_study, run_study
+from headstart.studies.comparison import Comparison
+from headstart.studies.finetune import finetune
+from headstart.studies.settings import CompareSettings
+from headstart.training.record import read_events
+from tests.studies.made_up import write_reviews
+
+
+def settings(world: Path, base: Path, **changes: Any) -> CompareSettings:
+    given: dict[str, Any] = {
+        "data": str(world / "train.txt"),
+        "valid": str(world / "valid.txt"),
+        "test": str(world / "test.txt"),
+        "init": (str(base),),
+        "seeds": 2,
+        "epochs": 2,
+        "lr": 2e-3,
+    }
+    return CompareSettings(**{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def done(world: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    """A finished study with budgets, to look at."""
+    folder = tmp_path_factory.mktemp("study") / "s"
+    return folder, compare(settings(world, base, labels="20,all", least_steps=9), folder)
+
+
+def test_every_arm_every_budget_every_seed(done: tuple[Path, Comparison]) -> None:
+    folder, found = done
+    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "frozen", "full"]
+    assert {(arm.name, arm.labels): len(arm.runs) for arm in found.curves} == {
+        ("majority", 20): 2, ("majority", 120): 1, ("tfidf", 20): 2, ("tfidf", 120): 1,
+        ("scratch", 20): 2, ("scratch", 120): 2, ("frozen", 20): 2, ("frozen", 120): 2,
+        ("full", 20): 2, ("full", 120): 2,
+    }  # fmt: skip
+    assert found.reference == "scratch"
+    assert found.verdict
+    assert Comparison.from_json(json.loads((folder / "comparison.json").read_text())) == found
+    assert {each.labels for each in found.worth} == {20, 120}
+
+
+def test_the_scores_are_those_of_the_runs(done: tuple[Path, Comparison]) -> None:
+    folder, found = done
+    for arm in found.curves:
+        tests = []
+        for run in arm.runs:
+            result = json.loads((folder / run.path / "result.json").read_text())
+            assert run.test["accuracy"] == pytest.approx(result["test"]["accuracy"])
+            assert run.test["macro_f1"] == pytest.approx(result["test"]["macro_f1"])
+            assert run.valid["accuracy"] == pytest.approx(result["valid"]["accuracy"])
+            assert result["rows"]["train"] == arm.labels
+            tests.append(result["test"]["accuracy"])
+        assert arm.scores["accuracy"].value == pytest.approx(np.mean(tests))
+    difference = found.difference("full", "scratch")
+    assert difference is not None
+    expected = found.arm("full").scores["accuracy"].value - found.arm("scratch").scores["accuracy"].value
+    assert difference.scores["accuracy"].value == pytest.approx(expected)
+
+
+def test_arms_of_a_seed_see_the_same_texts_and_the_same_budget(done: tuple[Path, Comparison]) -> None:
+    folder, found = done
+    data: dict[tuple[int, int], set[str]] = {}
+    steps: dict[int, set[int]] = {}
+    for arm in found.curves:
+        for run in arm.runs:
+            if arm.mode == "baseline":
+                continue
+            manifest = json.loads((folder / run.path / "manifest.json").read_text())
+            data.setdefault((arm.labels, run.seed), set()).add(manifest["data"]["train"])
+            events = read_events(folder / run.path)
+            steps.setdefault(arm.labels, set()).add(sum(event["event"] == "step" for event in events))
+            assert (
+                sum(event["event"] == "evaluated" for event in events)
+                == read_toml(folder / run.path / "run.toml")["epochs"]
+            )
+    assert all(len(prints) == 1 for prints in data.values())
+    assert data[20, 0] != data[20, 1]  # another seed draws other texts
+    assert data[120, 0] == data[120, 1]
+    assert steps == {20: {9}, 120: {30}}  # 3 steps an epoch: three epochs reach the least steps
+
+
+def test_weights_are_kept_of_the_first_seed_on_all_labels(done: tuple[Path, Comparison]) -> None:
+    folder, _ = done
+    kept = {path.parent.name.rsplit("-", 1)[0] for path in folder.glob("runs/*/model")}
+    assert kept == {"scratch-120-seed0", "frozen-120-seed0", "full-120-seed0"}
+    load(next(folder.glob("runs/full-120-seed0-*")) / "model")
+
+
+def test_what_is_done_is_not_done_again(
+    world: Path, base: Path, done: tuple[Path, Comparison], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, found = done
+    trained: list[Any] = []
+
+    def noted(settings: Any, out: Path, **more: Any) -> Any:
+        trained.append(out)
+        return finetune(settings, out, **more)
+
+    monkeypatch.setattr(module, "finetune", noted)
+    asked = settings(world, base, labels="20,all", least_steps=9)
+    assert compare(asked, folder) == found
+    assert trained == []
+    more = compare(replace(asked, seeds=3, arms="full,scratch", labels=None), folder)
+    assert [path.name.rsplit("-", 1)[0] for path in trained] == ["full-120-seed2", "scratch-120-seed2"]
+    assert len(more.arm("full").runs) == 3
+    trained.clear()
+    compare(replace(asked, seeds=1, arms="full", labels=None, lr=1e-3), folder)
+    assert len(trained) == 1  # another rate is another run
+
+
+def test_a_base_that_changed_is_another_base(world: Path, base: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "b"
+    save(load(base), moved)
+    asked = settings(world, moved, arms="full", seeds=1)
+    before = {run.folder for run in open_study(asked, tmp_path / "s").plan}
+    checkpoint = load(base)
+    with torch.no_grad():
+        next(checkpoint.model.parameters()).add_(1.0)
+    shutil.rmtree(moved)
+    save(checkpoint, moved)
+    after = {run.folder for run in open_study(asked, tmp_path / "s").plan}
+    assert len(before - after) == 1  # the arm; the baselines stay
+
+
+def test_several_bases_and_presets(world: Path, base: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    save(load(base), other)
+
+    def names(**changes: Any) -> list[str]:
+        study = open_study(settings(world, base, seeds=1, **changes), tmp_path / "s")
+        return [run.arm.name for run in study.plan if run.arm.mode != "baseline"]
+
+    both = (f"one={base}", str(other))
+    # One architecture: one arm from scratch.
+    assert names(init=both) == ["scratch", "frozen:one", "frozen:other", "full:one", "full:other"]
+    assert names(init=both, arms="full,scratch:other") == ["full:one", "full:other", "scratch"]
+    preset = {"tokenizer": str(world / "tokenizer")}
+    assert names(init=("lab",), arms="scratch", **preset) == ["scratch"]
+    assert names(init=("lab", str(other)), arms="scratch:lab,frozen", **preset) == ["scratch", "frozen"]
+    assert names(init=("lab", str(other)), **preset) == ["scratch:lab", "scratch:other", "frozen", "full"]
+
+
+def test_settings_of_one_mode(world: Path, base: Path, tmp_path: Path) -> None:
+    study = open_study(settings(world, base, frozen=("lr=0.05",), seeds=1), tmp_path / "s")
+    rates = {run.arm.name: run.settings["lr"] for run in study.plan if run.arm.mode != "baseline"}
+    assert rates == {"scratch": 2e-3, "frozen": 0.05, "full": 2e-3}
+
+
+def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path: Path) -> None:
+    asked = settings(world, base, arms="scratch,frozen", epochs=1)
+    alone = compare(asked, tmp_path / "one")
+    study = open_study(replace(asked, jobs=2), tmp_path / "two")
+    run_study(study)
+    assert study.conclude() == alone
+    # Each run was begun once: its events tell of one training.
+    for run in study.plan:
+        if run.arm.mode != "baseline":
+            assert [e["step"] for e in read_events(run.folder) if e["event"] == "step"] == list(range(1, 16))
+
+
+def test_a_killed_comparison_goes_on_where_it_was(world: Path, base: Path, tmp_path: Path) -> None:
+    asked = settings(world, base, arms="full", seeds=3, save_every=2)
+    script = (
+        "import sys, json, torch; torch.set_num_threads(1)\n"
+        "from headstart.studies.compare import compare; from headstart.studies.settings import CompareSettings\n"
+        "compare(CompareSettings.from_mapping(json.loads(sys.argv[1]), 'x'), sys.argv[2])"
+    )
+    arguments = [sys.executable, "-c", script, json.dumps(asked.to_mapping()), str(tmp_path / "s")]
+    process = subprocess.Popen(arguments)
+    while not list((tmp_path / "s").glob("runs/full-*-seed1-*/events.jsonl")):
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    first = next((tmp_path / "s").glob("runs/full-120-seed0-*/manifest.json"))
+    stamp = first.stat().st_mtime_ns
+    assert not (tmp_path / "s" / "comparison.json").exists()
+    found = compare(asked, tmp_path / "s")
+    assert first.stat().st_mtime_ns == stamp
+    expected = compare(asked, tmp_path / "never stopped")
+    assert [run.test for run in found.arm("full").runs] == [run.test for run in expected.arm("full").runs]
+
+
+def test_a_run_that_diverges_is_told_and_ends_in_no_verdict(
+    world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def sometimes(settings: Any, out: Path, **more: Any) -> Any:
+        if settings.seed == 1:
+            raise TrainingError("the loss was nan 10 times in a row")
+        return finetune(settings, out, **more)
+
+    monkeypatch.setattr(module, "finetune", sometimes)
+    asked = settings(world, base, arms="full", epochs=1)
+    with pytest.raises(TrainingError, match=r"1 of 4 runs failed.*full, 120 labels, seed 1: the loss was nan"):
+        compare(asked, tmp_path / "s")
+    monkeypatch.undo()
+    assert len(compare(asked, tmp_path / "s").arm("full").runs) == 2
+    assert not list((tmp_path / "s").glob("runs/.failed/*"))
+
+
+def test_runs_that_learned_nothing_are_counted_and_kept(world: Path, base: Path, tmp_path: Path) -> None:
+    found = compare(settings(world, base, arms="frozen,full", frozen=("lr=1e-9",)), tmp_path / "s")
+    odd = [run.degenerate for run in found.arm("frozen").runs]
+    assert set(odd) <= {"one class only", "no better than majority", None}
+    assert any(odd)
+    assert len(odd) == 2
+    assert any("frozen" in sentence and "run" in sentence for sentence in found.verdict)
+
+
+def test_leaked_rows_are_left_out_beside(world: Path, base: Path, tmp_path: Path) -> None:
+    train = (world / "train.txt").read_text().splitlines()
+    test = (world / "test.txt").read_text().splitlines()
+    (tmp_path / "test.txt").write_text("\n".join([*test, *train[:15]]) + "\n")
+    found = compare(settings(world, base, arms="full", test=str(tmp_path / "test.txt")), tmp_path / "s")
+    assert (found.rows, found.leaked) == (75, 15)
+    clean = compare(settings(world, base, arms="full"), tmp_path / "clean")
+    leak_free = found.arm("full").leak_free
+    assert leak_free is not None
+    assert leak_free["accuracy"].value == pytest.approx(clean.arm("full").scores["accuracy"].value)
+    assert clean.arm("full").leak_free is None
+
+
+def test_without_a_test_file_a_share_is_kept_aside(world: Path, base: Path, tmp_path: Path) -> None:
+    study = open_study(settings(world, base, test=None, valid=None), tmp_path / "s")
+    about = json.loads((tmp_path / "s" / "data.json").read_text())
+    assert sum(about["rows"].values()) == 120
+    assert about["rows"]["test"] == len(study.splits["test"].rows) >= 20
+    assert about["doctor"]["splits"][0]["rows"] == about["rows"]["train"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"data": "one.txt"}, DataError, "all rows have the label 'pos'"),
+        ({"test": "three.txt"}, DataError, "a test set of 3 rows tells nothing"),
+        ({"test": "train.txt"}, DataError, "120 of 120 test rows are also in train or valid"),
+        ({"test": "odd.txt"}, DataError, "label 'mixed' is not one of neg, pos"),
+        ({"labels": "1,all"}, ConfigError, "1 labels are fewer than the 2 classes"),
+        ({"labels": "50,5000"}, ConfigError, "5,000 labels are asked for, and train has 120"),
+        ({"labels": "many"}, ConfigError, "'many' is no number of labels"),
+        ({"arms": "fully"}, ConfigError, "did you mean 'full'"),
+        ({"arms": "full:nobody"}, ConfigError, "no base is named 'nobody'"),
+        ({"init": ("lab",), "tokenizer": "tokenizer", "arms": "full"}, ConfigError, "'full' needs a model folder"),
+        ({"reference": "tdidf"}, ConfigError, "did you mean 'tfidf'"),
+        ({"frozen": ("lrr=1",)}, ConfigError, "did you mean 'lr'"),
+        ({"frozen": ("epochs=50",)}, ConfigError, "epochs is the same for every arm"),
+        ({"pooler": "backbone"}, HeadstartError, "pooler"),
+        ({"init": ("nowhere",)}, HeadstartError, "nowhere"),
+        ({"init": ("a=base", "a=base")}, ConfigError, "two bases are named 'a'"),
+        ({"window": 4096}, HeadstartError, "4096"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(
+    world: Path, base: Path, tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    (tmp_path / "one.txt").write_text("pos ||| fine\n" * 30)
+    write_reviews(tmp_path / "three.txt", 3, 1)
+    (tmp_path / "odd.txt").write_text("mixed ||| so so\n" * 30)
+    places = {"one.txt": tmp_path, "three.txt": tmp_path, "odd.txt": tmp_path, "tokenizer": world, "train.txt": world}
+    changes = {
+        name: str(places[value] / value) if isinstance(value, str) and value in places else value
+        for name, value in changes.items()
+    }
+    if changes.get("init") == ("a=base", "a=base"):
+        changes["init"] = (f"a={base}", f"a={base}")
+    with pytest.raises(error, match=words):
+        compare(settings(world, base, **changes), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_study_of_other_data_and_a_folder_of_something_else_are_refused(
+    world: Path, base: Path, done: tuple[Path, Comparison], tmp_path: Path
+) -> None:
+    folder, _ = done
+    other = write_reviews(tmp_path / "other.txt", 60, 77)
+    with pytest.raises(OutputError, match=r"holds a study of other data \(test differ"):
+        compare(settings(world, base, test=str(other)), folder)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(OutputError, match="no comparison"):
+        compare(settings(world, base), tmp_path / "full")
+    with pytest.raises(OutputError, match="is a file"):
+        compare(settings(world, base), other)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.errors import ConfigError, DataError
+from headstart.studies.labelled import fingerprint, read_splits, subset
+from headstart.studies.settings import FinetuneSettings
+from headstart.text.examples import Example, Examples
+from tests.studies.made_up import write_reviews
+
+
+def made(labels: str) -> Examples:
+    return Examples(tuple(Example(f"text {i}", label, None, "made up", i) for i, label in enumerate(labels)))
+
+
+@given(st.text("abc", min_size=3, max_size=60).filter(lambda text: len(set(text)) > 1), st.integers(0, 5), st.data())
+def test_subsets_are_nested_balanced_and_in_order(labels: str, seed: int, data: Any) -> None:
+    rows = made(labels)
+    counts = st.integers(len(set(labels)), len(labels))
+    few, many = sorted((data.draw(counts), data.draw(counts)))
+    small, large = subset(rows, few, seed), subset(rows, many, seed)
+    assert len(small.rows) == few
+    assert set(small.rows) <= set(large.rows)
+    assert [row.line for row in large.rows] == sorted(row.line for row in large.rows)
+    have, had = Counter(row.label for row in large.rows), Counter(labels)
+    # A class has fewer than another only where it has no more to give.
+    most = max(have.values())
+    assert all(have[label] >= most - 1 or have[label] == had[str(label)] for label in had)
+
+
+def test_another_seed_draws_others_and_the_same_the_same() -> None:
+    rows = made("ab" * 50)
+    assert subset(rows, 10, 0) == subset(rows, 10, 0)
+    assert subset(rows, 10, 0) != subset(rows, 10, 1)
+    assert subset(rows, 100, 7).rows == rows.rows
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(101, "101 labels are asked for, and train has 100"), (1, "1 labels are fewer than the 2")]
+)
+def test_too_many_and_too_few_labels(count: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        subset(made("ab" * 50), count, 0)
+
+
+def test_what_has_no_file_is_parted_from_train_by_content(tmp_path: Path) -> None:
+    path = write_reviews(tmp_path / "all.txt", 300, 1)
+    said: list[str] = []
+    settings = FinetuneSettings(data=str(path), init="x", test_share=0.2)
+    found = read_splits(settings, said.append)
+    assert list(found) == ["train", "valid", "test"]
+    assert sum(len(part.rows) for part in found.values()) == 300
+    assert 40 < len(found["test"].rows) < 80
+    assert said == [
+        f"no valid file: {len(found['valid'].rows)} rows of the training file are kept aside to choose on",
+        f"no test file: {len(found['test'].rows)} rows of the training file are kept aside as the test",
+    ]
+    # Valid is the same whether or not a test is parted too.
+    assert read_splits(FinetuneSettings(data=str(path), init="x"))["valid"].rows == found["valid"].rows
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a ||| x\na ||| y\n")
+    with pytest.raises(DataError, match="all rows have the label 'a'"):
+        read_splits(FinetuneSettings(data=str(tmp_path / "one.txt"), valid=str(tmp_path / "one.txt"), init="x"))
+
+
+def test_the_fingerprint_is_of_what_is_said() -> None:
+    rows = made("abab")
+    moved = Examples(tuple(Example(row.text, row.label, None, "elsewhere", row.line + 1) for row in rows.rows))
+    assert fingerprint({"train": rows}) == fingerprint({"train": moved})
+    for other in ("abba", "aba"):
+        assert fingerprint({"train": rows}) != fingerprint({"train": made(other)})

@@ -1,0 +1,119 @@
+"""From run folders to a comparison: folders written by hand, so that every number is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headstart.config import to_toml
+from headstart.errors import DataError
+from headstart.studies.outcomes import Arm, from_runs, gather
+
+TRUTH = ["a", "b"] * 20  # of test; valid is the first ten
+
+
+def write_run(
+    folder: Path, wrong: set[int], *, seed: int = 0, mode: str = "full", rows: int = 100, base: str = "base",
+    classes: str = "ab", truth: list[str] | None = None, always: str | None = None,
+) -> Path:  # fmt: skip
+    """A run that is right everywhere but on these rows of test, with probability 0.8."""
+    folder.mkdir(parents=True)
+    truth = truth or TRUTH
+    table = []
+    for split, labels in (("valid", truth[:10]), ("test", truth)):
+        for row, label in enumerate(labels):
+            said = always or (label if split == "valid" or row not in wrong else next(c for c in classes if c != label))
+            rest = 0.2 / (len(classes) - 1)
+            chances = {f"probability:{c}": 0.8 if c == said else rest for c in classes}
+            table.append({"split": split, "text": f"{split} {row}", "label": label, "predicted": said, **chances})
+    pq.write_table(pa.Table.from_pylist(table), folder / "predictions.parquet")
+    (folder / "result.json").write_text(json.dumps({"labels": list(classes), "rows": {"train": rows}}))
+    (folder / "run.toml").write_text(to_toml({"study": "finetune", "mode": mode, "init": base, "seed": seed}))
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+def test_known_answers(tmp_path: Path) -> None:
+    full = [write_run(tmp_path / f"full{i}", {*range(4 + 2 * i)}, seed=i) for i in range(2)]
+    scratch = [write_run(tmp_path / f"scratch{i}", {*range(10)}, seed=i) for i in range(2)]
+    arms = {(Arm("full", "full", "x"), 100): full, (Arm("scratch", "scratch", "x"), 100): scratch}
+    found = gather(arms, leaked=[0, 1], root=tmp_path)
+    assert found.reference == "scratch"
+    assert found.arm("full").scores["accuracy"].value == pytest.approx(np.mean([36 / 40, 34 / 40]))
+    leak_free = found.arm("full").leak_free
+    assert leak_free is not None
+    assert leak_free["accuracy"].value == pytest.approx(np.mean([36 / 38, 34 / 38]))
+    assert [run.path for run in found.arm("full").runs] == ["full0", "full1"]
+    assert found.arm("full").runs[0].valid["accuracy"] == 1.0
+    # Right answers at 0.8 and wrong ones too: confidence 0.8 against accuracy 0.9.
+    assert found.arm("full").runs[0].test["calibration"] == pytest.approx(0.1)
+    (difference,) = found.differences
+    assert (difference.arm, difference.reference) == ("full", "scratch")
+    assert difference.scores["accuracy"].value == pytest.approx(0.875 - 0.75)
+    assert difference.leak_free is not None
+    assert difference.leak_free["accuracy"].value == pytest.approx((35 - 30) / 38)
+    assert difference.mcnemar is None
+    assert not found.curves
+    assert not found.worth
+
+
+def test_two_single_models_have_mcnemars_test(tmp_path: Path) -> None:
+    """The one is right on 6 rows where the other is wrong, and never the other way: 2 · (1/2)^6."""
+    runs = {
+        (Arm("full", "full", "x"), 100): [write_run(tmp_path / "a", {*range(4)})],
+        (Arm("scratch", "scratch", "x"), 100): [write_run(tmp_path / "b", {*range(10)})],
+    }
+    assert gather(runs).differences[0].mcnemar == pytest.approx(2 * 0.5**6)
+
+
+def test_runs_that_learned_nothing(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "constant", set(), always="a"),
+        write_run(tmp_path / "coin", {*range(20)}),
+        write_run(tmp_path / "fine", {*range(19)}),
+    ]
+    found = gather({(Arm("full", "full", "x"), 100): runs, (Arm("majority", "baseline"), 100): runs[:1]})
+    assert [run.degenerate for run in found.arm("full").runs] == ["one class only", "no better than majority", None]
+    assert found.arm("majority").runs[0].degenerate is None  # it is meant to be
+
+
+def test_budgets_make_curves_and_the_most_labels_make_the_arms(tmp_path: Path) -> None:
+    runs = {}
+    for mode, worst in (("scratch", 16), ("full", 8)):
+        for labels, fewer in ((50, 0), (100, 2), (200, 4)):
+            wrong = {*range(worst - fewer)}
+            folder = write_run(tmp_path / f"{mode}{labels}", wrong, mode=mode, rows=labels)
+            runs[Arm(mode, "full" if mode == "full" else "scratch", "x"), labels] = [folder]
+    found = gather(runs)
+    assert {arm.labels for arm in found.arms} == {200}
+    assert len(found.curves) == 6
+    assert [(each.arm, each.labels) for each in found.worth] == [("full", 50), ("full", 100), ("full", 200)]
+    assert found.worth[0].value is None  # scratch never makes as few as 8 mistakes
+
+
+def test_loose_runs_are_gathered_by_mode_and_base(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / f"{mode}{i}", {i}, seed=i, mode=mode) for mode in ("full", "scratch") for i in (0, 1)
+    ]
+    found = from_runs(folders)
+    assert {arm.name: [run.seed for run in arm.runs] for arm in found.arms} == {"full": [0, 1], "scratch": [0, 1]}
+    folders.append(write_run(tmp_path / "third", set(), base="runs/other"))
+    assert {arm.name for arm in from_runs(folders).arms} == {"full:base", "scratch:base", "full:other"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"classes": "abc"}, "its labels are a, b, c, and those of"),
+        ({"truth": ["b", "a"] * 20}, "its valid rows are not"),
+    ],
+)
+def test_runs_of_other_questions_are_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    folders = [write_run(tmp_path / "one", set()), write_run(tmp_path / "two", set(), **options)]  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=words):
+        from_runs(folders)

@@ -1,0 +1,472 @@
+"""The statistics against libraries, against hand computation, and against simulated studies whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import f1_score
+from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from headstart.errors import ModelError
+from headstart.studies import statistics
+from headstart.studies.statistics import (
+    METRICS,
+    Outcome,
+    calibration_error,
+    difference,
+    estimate,
+    holm,
+    mcnemar,
+    reliability,
+    scores,
+    worth,
+)
+from headstart.training.scores import macro_f1
+
+Floats = NDArray[np.float64]
+STUDIES = 1000
+FEW = 400  # draws for each simulated study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Simulations are thousands of small products, over which threads would only wait for one another."""
+    with threadpool_limits(1):
+        yield
+
+
+# --- made-up arms ---
+
+
+def outcome_of(right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None, sure: float = 0.9) -> Outcome:
+    """Two classes, from what each run got right, (R, I); every answer is given with the same probability."""
+    labels = np.zeros(right.shape[1], np.int64) if labels is None else labels
+    answers = np.where(right, labels, 1 - labels)
+    return Outcome(np.where(answers[..., None] == np.arange(2), sure, 1 - sure), labels)
+
+
+def exact(accuracy: float, items: int = 1000, runs: int = 1) -> Outcome:
+    return outcome_of(np.tile(np.arange(items) < round(accuracy * items), (runs, 1)))
+
+
+def simulated(
+    random: np.random.Generator, arms: list[float], runs: int, items: int, sd: float, shared: float = 0.6
+) -> list[Outcome]:
+    """One study: an outcome for each arm's true accuracy.
+
+    A run's own accuracy is drawn around its arm's with the standard deviation `sd`. An item is as hard as it is for
+    every run of every arm: that is a share of what decides whether a run gets it right, and its own luck is the rest.
+    """
+    hard = random.normal(size=items)
+    labels = random.integers(2, size=items)
+    found = []
+    for accuracy in arms:
+        skill = stats.norm.ppf(np.clip(random.normal(accuracy, sd, runs), 0.001, 0.999))[:, None]
+        luck = random.normal(size=(runs, items))
+        right = skill + np.sqrt(shared) * hard + np.sqrt(1 - shared) * luck > 0
+        sure = random.uniform(0.5, 1, size=(runs, items))
+        answers = np.where(right, labels, 1 - labels)
+        found.append(
+            Outcome(np.where(answers[..., None] == np.arange(2), sure[..., None], 1 - sure[..., None]), labels)
+        )
+    return found
+
+
+def coverage(runs: int, items: int, sd: float, *, shared: float = 0.6, seed: int = 0) -> tuple[float, float]:
+    """In how many of 100 studies the interval holds the truth: of an arm at 0.80, and of one at 0.82 minus it."""
+    random = np.random.default_rng(seed)
+    held = np.zeros(2)
+    for _ in range(STUDIES):
+        one, other = simulated(random, [0.82, 0.80], runs, items, sd, shared)
+        level = estimate(other, draws=FEW)["accuracy"]
+        apart = difference(one, other, draws=FEW).scores["accuracy"]
+        held += [level.low <= 0.80 <= level.high, apart.low <= 0.02 <= apart.high]
+    return float(held[0] / STUDIES * 100), float(held[1] / STUDIES * 100)
+
+
+def called_different(runs: int, items: int, sd: float) -> float:
+    """The share of studies of two arms that are the same in truth in which p is below 0.05."""
+    random = np.random.default_rng(11)
+    ps = [difference(*simulated(random, [0.8, 0.8], runs, items, sd), draws=FEW).p for _ in range(STUDIES)]
+    return float(np.mean(np.array(ps) < 0.05))
+
+
+# --- scores ---
+
+ANSWERS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@given(ANSWERS)
+def test_scores_are_those_of_training_and_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    labels, predicted = np.array(pairs).T
+    found = scores(np.eye(4)[predicted], labels)
+    assert tuple(found) == METRICS
+    assert found["accuracy"] == pytest.approx((labels == predicted).mean())
+    assert found["macro_f1"] == pytest.approx(macro_f1(predicted, labels, 4))
+    assert found["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro", zero_division=0.0))
+    assert found["calibration"] == pytest.approx((labels != predicted).mean())  # always sure: wrong by how often wrong
+
+
+def test_calibration_by_hand() -> None:
+    # Bins are fifteenths: 0.72 and 0.70 share (10/15, 11/15], 0.95 and 0.52 are alone in theirs.
+    sure = np.array([0.72, 0.70, 0.95, 0.52])
+    labels = np.array([0, 1, 0, 1])  # right, wrong, right, wrong: all answer 0
+    probabilities = np.stack([sure, 1 - sure], axis=1)
+    # |1.42 - 1| + |0.95 - 1| + |0.52 - 0|, over four items
+    assert calibration_error(probabilities, labels) == pytest.approx((0.42 + 0.05 + 0.52) / 4)
+    expected = np.array([(0.52, 0.0, 1), (0.71, 0.5, 2), (0.95, 1.0, 1)])
+    assert np.array(reliability(probabilities, labels)) == pytest.approx(expected)
+
+
+def test_reliability_pools_runs_and_a_bin_holds_its_upper_edge() -> None:
+    runs = np.array([[[0.6, 0.4], [0.61, 0.39]], [[0.55, 0.45], [1.0, 0.0]]])
+    found = reliability(runs, np.array([0, 1]), bins=5)
+    assert np.array(found) == pytest.approx(np.array([(0.575, 1.0, 2), (0.61, 0.0, 1), (1.0, 0.0, 1)]))
+
+
+def test_calibration_error_is_what_the_diagram_shows() -> None:
+    random = np.random.default_rng(0)
+    probabilities, labels = random.dirichlet(np.ones(3), 200), random.integers(3, size=200)
+    by_bin = sum(abs(sure - right) * count for sure, right, count in reliability(probabilities, labels))
+    assert calibration_error(probabilities, labels) == pytest.approx(by_bin / 200)
+
+
+# --- an outcome ---
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "words"),
+    [
+        (np.ones((3, 2)), np.zeros(3, int), r"shape \(runs, items, classes\).*found \(3, 2\) and \(3,\)"),
+        (np.ones((1, 3, 2)), np.zeros(4, int), r"found \(1, 3, 2\) and \(4,\)"),
+        (np.ones((0, 3, 2)), np.zeros(3, int), r"found \(0, 3, 2\)"),
+        (np.ones((1, 3, 2)), np.array([0, 1, 2]), "labels are 0 to 1: found 0 to 2"),
+        (np.ones((1, 3, 2)), np.array([0, -1, 1]), "labels are 0 to 1: found -1 to 1"),
+        (np.full((1, 3, 2), np.nan), np.zeros(3, int), "a probability is no number"),
+    ],
+)
+def test_an_outcome_that_does_not_fit_is_refused(probabilities: Floats, labels: NDArray[np.int64], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        Outcome(probabilities, labels)
+
+
+def test_without_items() -> None:
+    outcome = outcome_of(np.array([[True, False, True, False]]))
+    assert estimate(outcome.without([1, 3]), draws=FEW)["accuracy"].value == 1
+    assert estimate(outcome.without([]), draws=FEW)["accuracy"].value == 0.5
+
+
+# --- an estimate ---
+
+
+def test_the_value_is_the_mean_over_runs_of_each_score() -> None:
+    (outcome,) = simulated(np.random.default_rng(1), [0.7], runs=3, items=50, sd=0.05)
+    by_run = [scores(run, outcome.labels) for run in outcome.probabilities]
+    for name, found in estimate(outcome, draws=FEW).items():
+        assert found.value == pytest.approx(np.mean([run[name] for run in by_run]))
+        assert found.low < found.value < found.high
+
+
+def test_the_same_inputs_give_the_same_numbers() -> None:
+    first, again = (simulated(np.random.default_rng(2), [0.8, 0.7], 3, 60, 0.02) for _ in range(2))
+    assert estimate(first[0]) == estimate(again[0])
+    assert difference(*first) == difference(*again)
+
+
+def test_small_pieces_give_what_one_piece_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, pieces = (simulated(np.random.default_rng(3), [0.8], 3, 60, 0.02)[0] for _ in range(2))
+    expected = estimate(whole, draws=FEW)
+    monkeypatch.setattr(statistics, "ROOM", 7 * 60)
+    assert estimate(pieces, draws=FEW) == expected
+
+
+@pytest.mark.parametrize("accuracy", [0.6, 0.9])
+def test_one_run_is_scipys_bootstrap_over_items(accuracy: float) -> None:
+    (outcome,) = simulated(np.random.default_rng(4), [accuracy], runs=1, items=400, sd=0)
+    right = outcome.probabilities[0].argmax(1) == outcome.labels
+    found = estimate(outcome)["accuracy"]
+    theirs = stats.bootstrap((right.astype(float),), np.mean, n_resamples=20_000, method="percentile", rng=0)
+    # The 2.5 % point of 10,000 draws is off by 0.027 standard errors of the mean or so, and draws are 1/400 apart.
+    tolerance = 4 * 0.03 * theirs.standard_error + 1 / 400
+    assert found.low == pytest.approx(theirs.confidence_interval.low, abs=tolerance)
+    assert found.high == pytest.approx(theirs.confidence_interval.high, abs=tolerance)
+
+
+def test_macro_f1_is_scipys_bootstrap_over_items() -> None:
+    random = np.random.default_rng(5)
+    labels = random.integers(3, size=300)
+    predicted = np.where(random.random(300) < 0.7, labels, random.integers(3, size=300))
+    found = estimate(Outcome(np.eye(3)[predicted][None], labels))["macro_f1"]
+    theirs = stats.bootstrap(
+        (predicted, labels),
+        lambda p, t: macro_f1(p, t, 3),
+        n_resamples=2000,
+        paired=True,
+        vectorized=False,
+        method="percentile",
+        rng=0,
+    )
+    assert found.low == pytest.approx(theirs.confidence_interval.low, abs=0.2 * theirs.standard_error)
+    assert found.high == pytest.approx(theirs.confidence_interval.high, abs=0.2 * theirs.standard_error)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 10])
+def test_where_seeds_are_all_the_luck_it_is_students_interval(runs: int) -> None:
+    """5,000 items that every run gets right in the same order of difficulty, and runs that are far apart."""
+    accuracies = np.linspace(0.45, 0.55, runs)
+    items = 5000
+    right = np.arange(items) < (accuracies * items).round()[:, None]
+    one, other = outcome_of(right), exact(0.5, items)
+    theirs = stats.ttest_1samp(accuracies - 0.5, 0).confidence_interval(0.95)
+    found = difference(one, other, draws=1000).scores["accuracy"]
+    assert found.high - found.low == pytest.approx(theirs.high - theirs.low, rel=0.03)
+
+
+def test_runs_that_agree_by_chance_are_not_taken_to_be_without_luck() -> None:
+    """Three runs with 80 right of 100 each, every one with mistakes of its own: no spread to see, and yet some luck."""
+    right = np.ones((3, 100), bool)
+    for run in range(3):
+        right[run, 20 * run : 20 * run + 20] = False
+    found = estimate(outcome_of(right))["accuracy"]
+    assert found.value == 0.8
+    assert found.high - found.low > 0.02
+
+
+def test_an_interval_ends_where_scores_end() -> None:
+    found = estimate(outcome_of(np.arange(50) < np.array([[50], [30]])), draws=FEW)["accuracy"]
+    assert (found.low, found.high) == (
+        0.0,
+        1.0,
+    )  # two seeds, far apart: Student's distribution has no bounds of its own
+
+
+# --- a difference ---
+
+
+def test_identical_outcomes_do_not_differ() -> None:
+    (outcome,) = simulated(np.random.default_rng(6), [0.8], runs=5, items=100, sd=0.02)
+    found = difference(outcome, outcome)
+    assert all((each.value, each.low, each.high) == (0, 0, 0) for each in found.scores.values())
+    assert (found.p, found.better, found.detectable) == (1.0, 0.5, 0.0)
+
+
+def test_a_difference_is_the_mirror_of_its_opposite() -> None:
+    one, other = simulated(np.random.default_rng(7), [0.8, 0.77], runs=3, items=200, sd=0.02)
+    there, back = difference(one, other), difference(other, one)
+    for name in METRICS:
+        assert there.scores[name].value == pytest.approx(-back.scores[name].value)
+        assert there.scores[name].low == pytest.approx(-back.scores[name].high)
+    assert there.better == pytest.approx(1 - back.better)
+    assert there.p == back.p
+    assert there.detectable == pytest.approx(back.detectable)
+
+
+def test_a_single_run_stands_against_every_run() -> None:
+    one, other = simulated(np.random.default_rng(8), [0.8, 0.77], runs=3, items=200, sd=0.02)
+    single = Outcome(other.probabilities[:1], other.labels)
+    copies = Outcome(np.repeat(single.probabilities, 3, axis=0), other.labels)
+    assert difference(one, single) == difference(one, copies)
+    assert difference(single, one) == difference(copies, one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([5, 20, 100]))
+def test_p_is_below_5_percent_exactly_where_the_interval_leaves_0_out(seed: int, runs: int, items: int) -> None:
+    one, other = simulated(np.random.default_rng(seed), [0.85, 0.7], runs, items, 0.02)
+    found = difference(one, other, draws=200)
+    apart = found.scores["accuracy"]
+    assert (found.p < 0.05) == (apart.low > 0 or apart.high < 0)
+    assert 0 < found.p <= 1
+    assert 0 <= found.better <= 1
+    assert apart.low <= apart.value <= apart.high
+
+
+def test_better_is_the_share_of_draws_ahead() -> None:
+    # One item of four is right for the first alone: a draw of four items misses it with probability (3/4)^4, a tie.
+    found = difference(outcome_of(np.array([[1, 1, 0, 0]], bool)), outcome_of(np.array([[1, 0, 0, 0]], bool)))
+    missed = 0.75**4
+    assert found.better == pytest.approx(1 - missed + missed / 2, abs=0.015)
+    assert found.p == pytest.approx(2 * missed, abs=0.03)
+
+
+def test_outcomes_that_cannot_be_paired_are_refused() -> None:
+    one, two, three = (simulated(np.random.default_rng(9), [0.8], runs, 20, 0)[0] for runs in (1, 2, 3))
+    with pytest.raises(ModelError, match="3 runs against 2 cannot be paired"):
+        difference(three, two)
+    with pytest.raises(ModelError, match="on the same test items alone"):
+        difference(one, Outcome(one.probabilities, 1 - one.labels))
+
+
+def test_detectable_over_items_is_the_textbooks() -> None:
+    """(1.96 + 0.84) standard errors of the paired difference, for two single models."""
+    one, other = simulated(np.random.default_rng(10), [0.8, 0.78], runs=1, items=2000, sd=0)
+    right = [(outcome.probabilities[0].argmax(1) == outcome.labels).astype(float) for outcome in (one, other)]
+    error = (right[0] - right[1]).std() / np.sqrt(2000)
+    expected = (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)) * error
+    assert difference(one, other).detectable == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("runs", [3, 5, 10])
+def test_detectable_over_seeds_is_that_of_a_paired_t_test(runs: int) -> None:
+    accuracies = np.linspace(0.4, 0.6, runs)
+    right = np.arange(5000) < (accuracies * 5000).round()[:, None]
+    found = difference(outcome_of(right), exact(0.5, 5000), draws=1000).detectable
+    theirs = TTestPower().solve_power(nobs=runs, alpha=0.05, power=0.8) * accuracies.std(ddof=1)
+    assert found == pytest.approx(theirs, rel=0.07)
+
+
+# --- tests and corrections ---
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_mcnemar_is_statsmodels(pairs: list[tuple[bool, bool]]) -> None:
+    one, other = np.array(pairs).T
+    table = [[(one & other).sum(), (one & ~other).sum()], [(~one & other).sum(), (~one & ~other).sum()]]
+    assert mcnemar(one, other) == pytest.approx(their_mcnemar(table, exact=True).pvalue)
+
+
+@settings(max_examples=15, deadline=None)  # theirs takes a tenth of a second
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_is_statsmodels(ps: list[float]) -> None:
+    assert holm(ps) == pytest.approx(multipletests(ps, method="holm")[1])
+
+
+def test_holm_of_nothing() -> None:
+    assert holm([]) == ()
+
+
+# --- what labels are worth ---
+
+CURVE = [(100, exact(0.6)), (400, exact(0.8)), (1600, exact(0.85))]
+
+
+def test_worth_is_read_off_the_curve() -> None:
+    """Half-way up between 100 and 400 labels on a logarithmic scale is 200."""
+    found = worth(CURVE, exact(0.7))
+    assert found.value == pytest.approx(200)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 200 < found.high
+    assert not found.at_most
+
+
+@pytest.mark.parametrize(("accuracy", "value", "at_most"), [(0.8, 400, False), (0.85, 1600, False), (0.6, 100, True)])
+def test_worth_on_a_budget_is_that_budget(accuracy: float, value: float, at_most: bool) -> None:
+    found = worth(CURVE, exact(accuracy))
+    assert found.value == pytest.approx(value)
+    assert found.at_most is at_most
+
+
+def test_worth_beyond_the_curve() -> None:
+    assert worth(CURVE, exact(0.95)) == statistics.Worth(None, None, None, at_most=False)
+    found = worth(CURVE, exact(0.3))
+    assert (found.value, found.low, found.high, found.at_most) == (100, 100, 100, True)
+    nearly = worth(CURVE, outcome_of(np.roll(np.arange(1000) < 840, 300)[None]))  # other items right than in the curve
+    assert nearly.value is not None
+    assert nearly.high is None
+
+
+def test_a_curve_that_dips_is_made_to_rise() -> None:
+    """0.8 then 0.7 are two measurements of 0.75: an arm at 0.75 is as good as the first of the two budgets."""
+    found = worth([(100, exact(0.6)), (200, exact(0.8)), (400, exact(0.7)), (800, exact(0.9))], exact(0.75))
+    assert found.value == pytest.approx(200)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
+def test_rising_is_scikit_learns(values: list[float]) -> None:
+    theirs = IsotonicRegression().fit_transform(np.arange(len(values)), values)
+    assert statistics._rising(np.array(values)) == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("budgets", [[], [200, 100], [100, 100], [0, 100]])
+def test_budgets_rise(budgets: list[int]) -> None:
+    with pytest.raises(ModelError, match="each above the last"):
+        worth([(labels, exact(0.6)) for labels in budgets], exact(0.7))
+
+
+# --- simulated studies, whose truth is known ---
+
+
+@pytest.mark.parametrize(("runs", "items", "sd"), [(3, 100, 0.03), (5, 200, 0.01)])
+def test_intervals_hold_the_truth(runs: int, items: int, sd: float) -> None:
+    for held in coverage(runs, items, sd):
+        assert 92 <= held <= 98
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "sd", "items"), [*product([3, 5, 10], [0.0, 0.01, 0.03], [100, 400, 2000])])
+def test_intervals_hold_the_truth_everywhere(runs: int, sd: float, items: int) -> None:
+    """With `-s` it prints the rows of the table in docs/statistics.md."""
+    level, apart = coverage(runs, items, sd)
+    print(f"\n| {runs} | {sd * 100:.0f} | {items:,} | {level:.1f} | {apart:.1f} |")  # noqa: T201
+    assert 92 <= level <= 98
+    assert 92 <= apart <= 98
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [0.3, 0.9])
+def test_intervals_hold_the_truth_whether_runs_agree_or_not(shared: float) -> None:
+    for held in coverage(5, 400, 0.01, shared=shared):
+        assert 92 <= held <= 98
+
+
+@pytest.mark.slow
+def test_intervals_of_the_other_scores_hold_what_is_measured_on_average() -> None:
+    random = np.random.default_rng(12)
+    found = [estimate(*simulated(random, [0.8], 5, 400, 0.01), draws=FEW) for _ in range(STUDIES)]
+    for name in ("macro_f1", "calibration"):
+        truth = np.mean([study[name].value for study in found])
+        assert 92 <= np.mean([study[name].low <= truth <= study[name].high for study in found]) * 100 <= 98
+
+
+@pytest.mark.parametrize(("runs", "items", "sd"), [(3, 100, 0.0), (5, 100, 0.03)])
+def test_arms_that_are_the_same_in_truth_are_called_different_in_at_most_5_of_100(
+    runs: int, items: int, sd: float
+) -> None:
+    assert 0.005 < called_different(runs, items, sd) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "items", "sd"), [(1, 400, 0.0), (3, 2000, 0.0), (5, 400, 0.01), (10, 2000, 0.03)])
+def test_arms_that_are_the_same_in_truth_are_seldom_called_different_elsewhere(
+    runs: int, items: int, sd: float
+) -> None:
+    assert 0.005 < called_different(runs, items, sd) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "items", "sd"), [(1, 1000, 0.0), (5, 400, 0.01), (5, 2000, 0.03)])
+def test_a_difference_that_is_called_detectable_is_seen_four_times_in_five(runs: int, items: int, sd: float) -> None:
+    random = np.random.default_rng(13)
+    sizes = [difference(*simulated(random, [0.8, 0.8], runs, items, sd), draws=FEW).detectable for _ in range(300)]
+    arms = [0.8 + float(np.mean(sizes)), 0.8]
+    seen = [difference(*simulated(random, arms, runs, items, sd), draws=FEW).p < 0.05 for _ in range(STUDIES)]
+    assert 0.72 <= np.mean(seen) <= 0.9
+
+
+@pytest.mark.slow
+def test_the_interval_of_worth_holds_the_truth() -> None:
+    """Each doubling brings three points: an arm one and a half points above 200 labels is worth 283 of them."""
+    random = np.random.default_rng(14)
+    budgets = [50, 100, 200, 400, 800]
+    curve = [0.70, 0.73, 0.76, 0.79, 0.82]
+    held = 0
+    for _ in range(STUDIES):
+        *reference, arm = simulated(random, [*curve, 0.775], 5, 500, 0.01)
+        found = worth(list(zip(budgets, reference, strict=True)), arm, draws=FEW)
+        low = 0 if found.low is None else found.low
+        high = np.inf if found.high is None else found.high
+        held += low <= 200 * np.sqrt(2) <= high
+    assert held / STUDIES * 100 >= 95  # each point of the curve has Student's tails of its own, so it is cautious

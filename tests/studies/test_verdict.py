@@ -1,0 +1,537 @@
+"""Each case is a comparison made by hand and the sentences a person would say of it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
+from headstart.studies.statistics import Estimate
+from headstart.studies.verdict import pairs, verdict
+
+MODES: dict[str, Mode] = {"scratch": "scratch", "frozen": "frozen", "full": "full"}
+
+
+def arm(
+    name: str,
+    accuracy: float,
+    *,
+    valid: float | None = None,
+    seeds: int = 5,
+    labels: int = 1800,
+    odd: tuple[str, ...] = (),
+    leak_free: float | None = None,
+) -> ArmResult:
+    """An arm with an interval of two points to each side; `odd` is what is odd about its first runs."""
+    kind, _, base = name.partition(":")
+    mode = MODES.get(kind, "baseline")
+    scores = {"accuracy": accuracy, "macro_f1": accuracy, "calibration": 0.1}
+    on_valid = {**scores, "accuracy": accuracy if valid is None else valid}
+    runs = tuple(
+        RunScores(f"runs/{name}-{seed}", seed, on_valid, scores, odd[seed] if seed < len(odd) else None)
+        for seed in range(1 if mode == "baseline" else seeds)
+    )
+    return ArmResult(
+        name=name,
+        mode=mode,
+        base=None if mode == "baseline" else base or "base",
+        labels=labels,
+        runs=runs,
+        scores={"accuracy": Estimate(accuracy, accuracy - 0.02, accuracy + 0.02)},
+        leak_free=None if leak_free is None else {"accuracy": Estimate(leak_free, leak_free - 0.02, leak_free + 0.02)},
+    )
+
+
+def apart(
+    one: str,
+    other: str,
+    value: float,
+    low: float,
+    high: float,
+    *,
+    holm: float | None = None,
+    detectable: float = 0.02,
+    leak_free: tuple[float, float, float] | None = None,
+) -> DifferenceResult:
+    p = 0.5 if low <= 0 <= high else 0.001
+    return DifferenceResult(
+        arm=one,
+        reference=other,
+        scores={"accuracy": Estimate(value, low, high)},
+        better=0.9,
+        p=p,
+        holm=p if holm is None else holm,
+        detectable=detectable,
+        mcnemar=None,
+        leak_free=None if leak_free is None else {"accuracy": Estimate(*leak_free)},
+    )
+
+
+def compared(
+    arms: list[ArmResult],
+    differences: list[DifferenceResult] | None = None,
+    *,
+    reference: str = "scratch",
+    leaked: int = 0,
+    curves: list[ArmResult] | None = None,
+    worth: list[WorthResult] | None = None,
+) -> Comparison:
+    return Comparison(
+        labels=("no", "yes"),
+        rows=2000,
+        leaked=leaked,
+        reference=reference,
+        arms=tuple(arms),
+        differences=tuple(differences or ()),
+        curves=tuple(curves or ()),
+        worth=tuple(worth or ()),
+    )
+
+
+SCRATCH, FULL, LINEAR, MAJORITY = arm("scratch", 0.804), arm("full", 0.866), arm("tfidf", 0.853), arm("majority", 0.5)
+FROZEN = arm("frozen", 0.841, valid=0.83)
+GAIN = apart("full", "scratch", 0.062, 0.044, 0.079)
+RAISED = "Pretraining raised test accuracy from 0.804 to 0.866 (+6.2 points, 95 % interval 4.4 to 7.9, 5 seeds)."
+
+CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
+    "nothing": (compared([]), ()),
+    "it helped": (compared([SCRATCH, FULL], [GAIN]), (RAISED,)),
+    "the other way round in the records": (
+        compared([SCRATCH, FULL], [apart("scratch", "full", -0.062, -0.079, -0.044)], reference="full"),
+        (RAISED,),
+    ),
+    "it hurt": (
+        compared([SCRATCH, arm("full", 0.78)], [apart("full", "scratch", -0.024, -0.041, -0.007)]),
+        ("Pretraining lowered test accuracy from 0.804 to 0.780 (-2.4 points, 95 % interval -4.1 to -0.7, 5 seeds).",),
+    ),
+    "it cannot be told": (
+        compared([SCRATCH, arm("full", 0.812)], [apart("full", "scratch", 0.008, -0.006, 0.022)]),
+        (
+            "Whether pretraining helped cannot be told: 0.804 without it, 0.812 with it (+0.8 points, 95 % interval "
+            "-0.6 to 2.2, 5 seeds); a study of this size could have shown a difference of 2.0 points.",
+        ),
+    ),
+    "among many": (
+        compared([SCRATCH, arm("full", 0.816)], [apart("full", "scratch", 0.012, 0.001, 0.023, holm=0.09)]),
+        (
+            "Whether pretraining helped cannot be told: 0.804 without it, 0.816 with it (+1.2 points, 95 % interval "
+            "0.1 to 2.3, 5 seeds); among several comparisons, one like this comes by chance.",
+        ),
+    ),
+    "the same answers": (
+        compared([SCRATCH, arm("full", 0.804)], [apart("full", "scratch", 0.0, -0.0, 0.0, detectable=0.0)]),
+        (
+            "Whether pretraining helped cannot be told: 0.804 without it, 0.804 with it (+0.0 points, 95 % interval "
+            "0.0 to 0.0, 5 seeds).",
+        ),
+    ),
+    "no difference worked out": (
+        compared([SCRATCH, FULL]),
+        ("Test accuracy is 0.804 without pretraining and 0.866 with it.",),
+    ),
+    "a linear model that is beaten": (
+        compared([SCRATCH, FULL, LINEAR, MAJORITY], [GAIN, apart("full", "tfidf", 0.013, 0.002, 0.024)]),
+        (
+            RAISED,
+            "A linear model on word counts reaches 0.853; the pretrained model is better than that "
+            "(+1.3 points, 95 % interval 0.2 to 2.4).",
+        ),
+    ),
+    "a linear model that wins": (
+        compared([SCRATCH, LINEAR], [apart("tfidf", "scratch", 0.049, 0.03, 0.068)]),
+        (
+            "From scratch the model reaches 0.804 (95 % interval 0.784 to 0.824, 5 seeds); "
+            "there is no pretrained arm beside it.",
+            "A linear model on word counts reaches 0.853; the model from scratch is worse than that "
+            "(-4.9 points, 95 % interval -6.8 to -3.0).",
+        ),
+    ),
+    "a linear model that is level": (
+        compared([SCRATCH, FULL, LINEAR], [GAIN, apart("full", "tfidf", 0.013, -0.002, 0.028, detectable=0.021)]),
+        (
+            RAISED,
+            "A linear model on word counts reaches 0.853; whether the pretrained model is better than that cannot be "
+            "told (+1.3 points, 95 % interval -0.2 to 2.8); a study of this size could have shown a difference of 2.1 "
+            "points.",
+        ),
+    ),
+    "baselines alone": (
+        compared([LINEAR, MAJORITY], [apart("tfidf", "majority", 0.353, 0.33, 0.37)], reference="majority"),
+        ("A linear model on word counts reaches 0.853.", "Always giving the most frequent label reaches 0.500."),
+    ),
+    "no scratch, beside the linear model": (
+        compared([FULL, LINEAR], [apart("full", "tfidf", 0.013, 0.002, 0.024)], reference="tfidf"),
+        (
+            "The pretrained model reaches 0.866 (95 % interval 0.846 to 0.886, 5 seeds); "
+            "there is no scratch arm, so what pretraining brought is not known.",
+            "A linear model on word counts reaches 0.853; the pretrained model is better than that "
+            "(+1.3 points, 95 % interval 0.2 to 2.4).",
+        ),
+    ),
+    "no scratch, beside the majority": (
+        compared([FULL, MAJORITY], [apart("full", "majority", 0.366, 0.34, 0.39)], reference="majority"),
+        (
+            "The pretrained model reaches 0.866 (95 % interval 0.846 to 0.886, 5 seeds); "
+            "there is no scratch arm, so what pretraining brought is not known.",
+            "The most frequent label reaches 0.500; the pretrained model is better than that "
+            "(+36.6 points, 95 % interval 34.0 to 39.0).",
+        ),
+    ),
+    "full and frozen": (
+        compared([SCRATCH, FROZEN, FULL], [GAIN, apart("full", "frozen", 0.025, 0.01, 0.04)]),
+        (
+            RAISED,
+            "The pretrained model is the one with every weight trained, which did best on valid; with the head alone "
+            "trained it reaches 0.841, which is worse (-2.5 points, 95 % interval -4.0 to -1.0).",
+        ),
+    ),
+    "frozen is better on valid and worse on test": (
+        compared(
+            [SCRATCH, arm("frozen", 0.841, valid=0.9), FULL],
+            [apart("frozen", "scratch", 0.037, 0.02, 0.05), apart("full", "frozen", 0.025, 0.01, 0.04)],
+        ),
+        (
+            "Pretraining raised test accuracy from 0.804 to 0.841 (+3.7 points, 95 % interval 2.0 to 5.0, 5 seeds).",
+            "The pretrained model is the one with the head alone trained, which did best on valid; with every weight "
+            "trained it reaches 0.866, which is better on test (+2.5 points, 95 % interval 1.0 to 4.0).",
+        ),
+    ),
+    "full and frozen that are level": (
+        compared([SCRATCH, FROZEN, FULL], [GAIN, apart("full", "frozen", 0.025, -0.01, 0.06)]),
+        (
+            RAISED,
+            "The pretrained model is the one with every weight trained, which did best on valid; with the head alone "
+            "trained it reaches 0.841, and which of the two is better cannot be told (-2.5 points, 95 % interval -6.0 "
+            "to 1.0).",
+        ),
+    ),
+    "full beside frozen and no scratch": (
+        compared([FROZEN, FULL], [apart("full", "frozen", 0.025, 0.01, 0.04)], reference="frozen"),
+        (
+            "The pretrained model reaches 0.866 (95 % interval 0.846 to 0.886, 5 seeds); "
+            "there is no scratch arm, so what pretraining brought is not known.",
+            "The pretrained model is the one with every weight trained, which did best on valid; with the head alone "
+            "trained it reaches 0.841, which is worse (-2.5 points, 95 % interval -4.0 to -1.0).",
+        ),
+    ),
+    "two bases, each beside its own scratch": (
+        compared(
+            [
+                arm("scratch:causal", 0.8),
+                arm("scratch:masked", 0.79),
+                arm("full:causal", 0.85),
+                arm("full:masked", 0.87),
+            ],
+            [
+                apart("full:causal", "scratch:causal", 0.05, 0.03, 0.07),
+                apart("full:masked", "scratch:masked", 0.08, 0.06, 0.1),
+                apart("full:masked", "full:causal", 0.02, 0.004, 0.036),
+            ],
+            reference="scratch:causal",
+        ),
+        (
+            "The pretraining of causal raised test accuracy from 0.800 to 0.850 "
+            "(+5.0 points, 95 % interval 3.0 to 7.0, 5 seeds).",
+            "The pretraining of masked raised test accuracy from 0.790 to 0.870 "
+            "(+8.0 points, 95 % interval 6.0 to 10.0, 5 seeds).",
+            "With every weight trained, masked is a better base than causal: 0.870 against 0.850 "
+            "(+2.0 points, 95 % interval 0.4 to 3.6).",
+        ),
+    ),
+    "two bases beside one scratch, that are level": (
+        compared(
+            [arm("scratch", 0.8), arm("frozen:causal", 0.85), arm("frozen:masked", 0.854), arm("tfidf", 0.82)],
+            [
+                apart("frozen:causal", "scratch", 0.05, 0.03, 0.07),
+                apart("frozen:masked", "scratch", 0.054, 0.03, 0.07),
+                apart("frozen:masked", "frozen:causal", 0.004, -0.01, 0.018, detectable=0.0204),
+                apart("frozen:masked", "tfidf", 0.034, 0.01, 0.058),
+            ],
+        ),
+        (
+            "The pretraining of causal raised test accuracy from 0.800 to 0.850 "
+            "(+5.0 points, 95 % interval 3.0 to 7.0, 5 seeds).",
+            "The pretraining of masked raised test accuracy from 0.800 to 0.854 "
+            "(+5.4 points, 95 % interval 3.0 to 7.0, 5 seeds).",
+            "A linear model on word counts reaches 0.820; the pretrained masked is better than that "
+            "(+3.4 points, 95 % interval 1.0 to 5.8).",
+            "Whether masked or causal is the better base cannot be told: 0.854 against 0.850 (+0.4 points, 95 % "
+            "interval -1.0 to 1.8); a study of this size could have shown a difference of 2.0 points.",
+        ),
+    ),
+    "two bases used in different ways are not compared": (
+        compared([SCRATCH, arm("full:causal", 0.85), arm("frozen:masked", 0.87)]),
+        (
+            "Test accuracy is 0.804 without the pretraining of causal and 0.850 with it.",
+            "Test accuracy is 0.804 without the pretraining of masked and 0.870 with it.",
+        ),
+    ),
+    "degenerate runs": (
+        compared(
+            [
+                arm("scratch", 0.804, odd=("no better than majority",)),
+                arm("full", 0.866, odd=("one class only", "one class only", "no better than majority")),
+                arm("majority", 0.5, odd=("one class only",)),
+            ],
+            [GAIN],
+            curves=[
+                arm("scratch", 0.5, labels=50, odd=("one class only",) * 3),
+                arm("scratch", 0.6, labels=100, odd=("one class only",)),
+                arm("scratch", 0.804, odd=("no better than majority",)),
+            ],
+        ),
+        (
+            RAISED,
+            "1 of 5 runs of scratch did no better than always giving the most frequent label.",
+            "2 of 5 runs of full answered with one class only.",
+            "1 of 5 runs of full did no better than always giving the most frequent label.",
+            "4 of 10 runs of scratch with fewer labels answered with one class only.",
+        ),
+    ),
+    "one seed": (
+        compared([arm("scratch", 0.804, seeds=1), arm("full", 0.866, seeds=1, odd=("one class only",))], [GAIN]),
+        (
+            "Pretraining raised test accuracy from 0.804 to 0.866 (+6.2 points, 95 % interval 4.4 to 7.9, 1 seed).",
+            "The only run of full answered with one class only.",
+            "One seed: the interval knows the test items and nothing of the luck of the draw.",
+        ),
+    ),
+    "leaks": (
+        compared(
+            [arm("scratch", 0.804, leak_free=0.801), arm("full", 0.866, leak_free=0.86)],
+            [replace(GAIN, leak_free={"accuracy": Estimate(0.059, 0.04, 0.077)})],
+            leaked=13,
+        ),
+        (
+            RAISED,
+            "13 of 2,000 test rows are also in train or valid; without them, pretraining raised test accuracy from "
+            "0.801 to 0.860 (+5.9 points, 95 % interval 4.0 to 7.7).",
+        ),
+    ),
+    "a leak that made the difference": (
+        compared(
+            [arm("scratch", 0.804, leak_free=0.801), arm("full", 0.866, leak_free=0.803)],
+            [replace(GAIN, leak_free={"accuracy": Estimate(0.002, -0.02, 0.024)})],
+            leaked=1,
+        ),
+        (
+            RAISED,
+            "1 of 2,000 test rows is also in train or valid; without it, whether pretraining helped cannot be told: "
+            "0.801 against 0.803 (+0.2 points, 95 % interval -2.0 to 2.4).",
+        ),
+    ),
+    "leaks and no scratch": (
+        compared([arm("full", 0.866, leak_free=0.86)], leaked=1200, reference="full"),
+        (
+            "The pretrained model reaches 0.866 (95 % interval 0.846 to 0.886, 5 seeds); "
+            "there is no scratch arm, so what pretraining brought is not known.",
+            "1,200 of 2,000 test rows are also in train or valid; without them, the pretrained model reaches 0.860.",
+        ),
+    ),
+    "leaks and baselines alone": (
+        compared([LINEAR], leaked=2, reference="tfidf"),
+        ("A linear model on word counts reaches 0.853.", "2 of 2,000 test rows are also in train or valid."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_said(name: str) -> None:
+    comparison, expected = CASES[name]
+    assert verdict(comparison) == expected
+
+
+# --- label budgets ---
+
+CURVE = [arm("scratch", 0.6 + 0.04 * k, labels=n) for k, n in enumerate([50, 100, 200, 400, 800, 1800])]
+
+
+def worth(
+    labels: int, value: float | None, low: float | None, high: float | None, *, at_most: bool = False, of: str = "full"
+) -> WorthResult:
+    return WorthResult(of, "scratch", labels, value, low, high, at_most)
+
+
+BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
+    "labels saved": (
+        [worth(200, 1347.2, 904.0, None)],
+        "With 200 labels the pretrained model does as well as scratch with about 1,350 (95 % interval 900 to more than "
+        "1,800): pretraining is worth about 1,150 labels.",
+    ),
+    "the largest budget that has a number is spoken of": (
+        [worth(400, None, 1500.0, None), worth(200, 612.0, 480.0, 790.0), worth(100, 300.0, 250.0, 400.0)],
+        "With 200 labels the pretrained model does as well as scratch with about 610 (95 % interval 480 to 790): "
+        "pretraining is worth about 410 labels.",
+    ),
+    "a label": (
+        [worth(50, 51.2, 50.7, 52.1)],
+        "With 50 labels the pretrained model does as well as scratch with about 51 (95 % interval 51 to 52): "
+        "pretraining is worth about 1 label.",
+    ),
+    "more than there are": (
+        [worth(100, None, 1510.0, None), worth(200, None, None, None)],
+        "With 100 labels the pretrained model does better than scratch with all 1,800 (95 % interval 1,510 to more "
+        "than 1,800): pretraining is worth more labels than you have.",
+    ),
+    "far more than there are": (
+        [worth(200, None, None, None)],
+        "With 200 labels the pretrained model does better than scratch with all 1,800 (95 % interval beyond 1,800): "
+        "pretraining is worth more labels than you have.",
+    ),
+    "it may be": (
+        [worth(200, 231.0, 140.0, 610.0)],
+        "With 200 labels the pretrained model does as well as scratch with about 230 (95 % interval 140 to 610): "
+        "whether pretraining is worth any labels cannot be told.",
+    ),
+    "it may be, and the curve ends": (
+        [worth(1800, None, 1200.0, None)],
+        "With 1,800 labels the pretrained model does better than scratch with all 1,800 (95 % interval 1,200 to more "
+        "than 1,800): whether pretraining is worth any labels cannot be told.",
+    ),
+    "it is not": (
+        [worth(400, 121.0, 83.4, 153.0)],
+        "With 400 labels the pretrained model does as well as scratch with about 120 (95 % interval 83 to 150): "
+        "pretraining is not worth a label here.",
+    ),
+    "it is not, by far": (
+        [worth(400, 50.0, 50.0, 50.0, at_most=True)],
+        "With 400 labels the pretrained model does no better than scratch with 50 (95 % interval 50 or fewer): "
+        "pretraining is not worth a label here.",
+    ),
+    "level at the smallest budget": (
+        [worth(50, 50.0, 50.0, 72.0, at_most=True)],
+        "With 50 labels the pretrained model does no better than scratch with 50 (95 % interval 50 or fewer to 72): "
+        "whether pretraining is worth any labels cannot be told.",
+    ),
+    "a gain that rounding would swallow": (
+        [worth(200, 204.0, 201.0, 206.0)],
+        "With 200 labels the pretrained model does as well as scratch with about 204 (95 % interval 200 to 210): "
+        "pretraining is worth about 4 labels.",
+    ),
+    "the arm that speaks": (
+        [worth(200, 300.0, 250.0, 400.0), worth(200, 900.0, 800.0, 990.0, of="frozen")],
+        "With 200 labels the pretrained model does as well as scratch with about 300 (95 % interval 250 to 400): "
+        "pretraining is worth about 100 labels.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_what_is_said_of_labels(name: str) -> None:
+    found, expected = BUDGETS[name]
+    said = verdict(compared([SCRATCH, FULL], [GAIN], curves=CURVE, worth=found))
+    assert said == (RAISED, expected)
+
+
+# --- which differences it needs ---
+
+
+def test_pairs_that_are_spoken_of() -> None:
+    arms = [SCRATCH, FROZEN, FULL, LINEAR, MAJORITY]
+    to_scratch = [(name, "scratch") for name in ("frozen", "full", "tfidf")]
+    assert pairs(arms, "scratch") == (*to_scratch, ("full", "frozen"), ("full", "tfidf"))
+
+
+def test_pairs_are_not_named_twice() -> None:
+    assert pairs([SCRATCH, FULL, LINEAR], "full") == (("scratch", "full"), ("tfidf", "full"))
+    assert pairs([LINEAR], "tfidf") == ()
+
+
+def test_pairs_of_two_bases() -> None:
+    arms = [arm("scratch:a", 0.8), arm("scratch:b", 0.8), arm("full:a", 0.85), arm("full:b", 0.87)]
+    assert pairs(arms, "scratch:a") == (
+        ("scratch:b", "scratch:a"),
+        ("full:a", "scratch:a"),
+        ("full:b", "scratch:a"),
+        ("full:b", "scratch:b"),
+        ("full:b", "full:a"),
+    )
+
+
+def test_every_judgement_has_its_pair() -> None:
+    """With the pairs that `pairs` names, no sentence lacks its interval."""
+    arms = [arm("scratch", 0.8), FROZEN, FULL, LINEAR, MAJORITY]
+    differences = [apart(one, other, 0.02, 0.01, 0.03) for one, other in pairs(arms, "scratch")]
+    said = verdict(compared(arms, differences))
+    assert len(said) == 3
+    assert all("95 % interval" in sentence for sentence in said)
+
+
+# --- numbers come from the comparison ---
+
+
+def drawn(seed: int) -> Comparison:
+    """Any arms, any differences between them, any budgets."""
+    draw = random.Random(seed)
+    names = ["scratch", "frozen:ours", "full:ours", "full:theirs", "tfidf", "majority"]
+    chosen = [name for name in names if draw.random() < 0.8] or ["tfidf"]
+    kinds = ("one class only", "no better than majority")
+    seeds, leaked = draw.randint(1, 6), draw.choice([0, 1, 13])
+
+    def make(name: str, labels: int) -> ArmResult:
+        odd = tuple(draw.choice(kinds) for _ in range(draw.randint(0, 2)))
+        free = draw.random() if leaked else None
+        return arm(
+            name, draw.uniform(0.1, 0.9), valid=draw.random(), seeds=seeds, labels=labels, odd=odd, leak_free=free
+        )
+
+    arms = [make(name, 1800) for name in chosen]
+    reference = draw.choice(chosen)
+    differences = []
+    for one, other in pairs(arms, reference):
+        low, value, high = sorted(draw.uniform(-0.2, 0.3) for _ in range(3))
+        free = (value, low, high) if leaked else None
+        differences.append(apart(one, other, value, low, high, detectable=draw.random() / 5, leak_free=free))
+    curves = [make(name, labels) for name in chosen for labels in (50, 200)] + arms
+    worths = []
+    for each in arms:
+        ends: list[float | None] = [
+            *sorted(draw.uniform(50, 1800) for _ in range(draw.randint(0, 3))),
+            None,
+            None,
+            None,
+        ]
+        if each.mode in ("full", "frozen") and "scratch" in chosen:
+            at_most = ends[1] is not None and draw.random() < 0.2
+            least, middle = (50.0, 50.0) if at_most else (ends[0], ends[1])
+            worths.append(WorthResult(each.name, "scratch", draw.choice([50, 200]), middle, least, ends[2], at_most))
+    return compared(arms, differences, reference=reference, leaked=leaked, curves=curves, worth=worths)
+
+
+def numbers(comparison: Comparison) -> Iterator[str]:
+    """Every number of a comparison as it may be said."""
+    yield from (f"{comparison.rows:,}", f"{comparison.leaked:,}")
+    for each in (*comparison.arms, *comparison.curves):
+        yield f"{each.labels:,}"
+        yield from map(str, range(1, len(each.runs) * 2 + 1))  # seeds, runs and those that are odd, over two budgets
+        for scores in (each.scores, each.leak_free or {}):
+            for found in scores.values():
+                yield from (f"{x:.3f}" for x in (found.value, found.low, found.high))
+    for difference in comparison.differences:
+        yield f"{100 * difference.detectable:.1f}"
+        for scores in (difference.scores, difference.leak_free or {}):
+            for found in scores.values():
+                yield from (f"{abs(100 * x):.1f}" for x in (found.value, found.low, found.high))
+    for needed in comparison.worth:
+        for x in (needed.value, needed.low, needed.high):
+            if x is not None:
+                rounded = [int(float(f"{x:.{figures}g}")) for figures in (2, 3)] + [round(x)]
+                yield from (f"{n:,}" for n in rounded)
+                yield from (f"{abs(n - needed.labels):,}" for n in rounded)
+
+
+def test_every_number_is_one_of_the_comparison() -> None:
+    for seed in range(200):
+        comparison = drawn(seed)
+        known = set(numbers(comparison))
+        said = verdict(comparison)
+        assert said
+        for sentence in said:
+            assert sentence[0].isupper() or sentence[0].isdigit()
+            assert sentence.endswith(".")
+            found = re.findall(r"\d[\d,]*(?:\.\d+)?", sentence.replace("95 % interval", ""))
+            assert set(found) <= known, (seed, sentence)
