@@ -124,7 +124,7 @@ def words(looks: Sequence[Look], jobs: int) -> str:
     """`7 of 27 runs done, about 12 min left`."""
     left = seconds_left(looks)
     count = f"{sum(look.done for look in looks)} of {len(looks)} runs done"
-    return count if not left else f"{count}, about {duration(left / jobs)} left"
+    return count if not left else f"{count}, about {roughly(left / jobs)} left"
 
 
 def seconds_left(looks: Sequence[Look]) -> float | None:
@@ -141,10 +141,10 @@ def seconds_left(looks: Sequence[Look]) -> float | None:
     return sum((1 - look.share) * means.get((look.run.arm.name, look.run.labels), usual) for look in looks)
 
 
-def duration(seconds: float) -> str:
-    """Time as a person says it.
+def roughly(seconds: float) -> str:
+    """Time to come, as exactly as one can know it.
 
-    >>> [duration(each) for each in (40, 725, 9000)]
+    >>> [roughly(each) for each in (40, 725, 9000)]
     ['40 s', '12 min', '2.5 h']
     """
     if seconds < 90:
