@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,8 +12,9 @@ from headstart.cli.console import console, print_json, remark, silent, table
 from headstart.studies.settings import CompareSettings
 
 if TYPE_CHECKING:
-    from headstart.studies.comparison import ArmResult, Comparison
-    from headstart.studies.statistics import Estimate
+    from rich.table import Table
+
+    from headstart.studies.comparison import Comparison
 
 
 def _compare(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -> None:
@@ -47,53 +48,50 @@ compare_command = options.command(
 def show(found: Comparison) -> None:
     """The table and the verdict."""
     screen = console()
-    screen.print(scores_table(found), highlight=False)
-    if found.curves:
-        screen.print()
-        screen.print(budgets_table(found), highlight=False)
-    screen.print()
+    tables = [scores_table(found), differences_table(found), budgets_table(found) if found.curves else None]
+    for each in tables:
+        if each is not None and each.rows:
+            screen.print(each, highlight=False)
+            screen.print()
     for sentence in found.verdict:
         screen.print(sentence, highlight=False, soft_wrap=not screen.is_terminal)
 
 
-def scores_table(found: Comparison) -> Any:
-    """Each arm on test, with 95 % intervals, and its distance to the reference."""
-    columns = ["arm", ">runs", ">accuracy", ">", ">macro-F1", ">calibration error"]
-    columns += [">leak-free"] if found.leaked else []
-    made = table(*columns, f">against {found.reference}", ">", ">better", ">p (Holm)")
+def scores_table(found: Comparison) -> Table:
+    """Each arm on test, the best first, its accuracy with the 95 % interval."""
+    columns = ["test", ">runs", ">accuracy", "", ">macro-F1", ">calibration"]
+    made = table(*columns, *([">leak-free"] if found.leaked else []))
     for arm in sorted(found.arms, key=lambda arm: -arm.scores["accuracy"].value):
         accuracy = arm.scores["accuracy"]
-        cells = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", interval(accuracy)]
+        cells = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", f"{accuracy.low:.3f} to {accuracy.high:.3f}"]
         cells += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
-        if found.leaked:
-            assert arm.leak_free is not None
-            cells.append(f"{arm.leak_free['accuracy'].value:.4f}")
-        made.add_row(*cells, *_against(found, arm))
+        cells += [] if arm.leak_free is None else [f"{arm.leak_free['accuracy'].value:.4f}"]
+        made.add_row(*cells)
     return made
 
 
-def budgets_table(found: Comparison) -> Any:
+def differences_table(found: Comparison) -> Table:
+    """Each arm minus the reference, in points of accuracy."""
+    made = table(f"against {found.reference}", ">points", "", ">better", ">p (Holm)", ">could show")
+    for each in found.differences:
+        if each.reference == found.reference:
+            points = each.scores["accuracy"]
+            made.add_row(
+                each.arm,
+                f"{100 * points.value:+.1f}",
+                f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
+                f"{100 * each.better:.0f} %",
+                f"{each.holm:.3f}",
+                f"{100 * each.detectable:.1f}",
+            )
+    return made
+
+
+def budgets_table(found: Comparison) -> Table:
     """Accuracy on test by the number of labels."""
     budgets = sorted({arm.labels for arm in found.curves})
-    made = table("labels", *(f">{budget:,}" for budget in budgets))
+    made = table("test, by labels", *(f">{budget:,}" for budget in budgets))
     for name in dict.fromkeys(arm.name for arm in found.curves):
         points = {arm.labels: arm.scores["accuracy"].value for arm in found.curves if arm.name == name}
         made.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
     return made
-
-
-def interval(estimate: Estimate) -> str:
-    return f"{estimate.low:.3f} to {estimate.high:.3f}"
-
-
-def _against(found: Comparison, arm: ArmResult) -> list[str]:
-    difference = found.difference(arm.name, found.reference)
-    if difference is None:
-        return ["", "", "", ""]
-    points = difference.scores["accuracy"]
-    return [
-        f"{100 * points.value:+.1f}",
-        f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
-        f"{100 * difference.better:.0f} %",
-        f"{difference.holm:.3f}",
-    ]
