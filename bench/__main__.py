@@ -13,6 +13,7 @@ from pathlib import Path
 CASES = {
     "help": "CPU seconds of `headstart --help`, against those of importing torch",
     "tokens": "a corpus into ids, against datasets.map with as many processes",
+    "predict": "texts a second, against the pipeline of transformers",
     "saving": "what a checkpoint costs the training that goes on meanwhile",
 }
 

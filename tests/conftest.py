@@ -8,10 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import settings as hypothesis_settings
 
-settings.register_profile("headstart", deadline=None)  # nothing is asserted about time
-settings.load_profile("headstart")
+from headstart.checkpoints.folder import Checkpoint, save
+from headstart.config import Masked
+from headstart.model.model import Model
+from headstart.model.presets import preset
+from headstart.studies.finetune import finetune
+from headstart.studies.settings import FinetuneSettings
+from headstart.text.tokenizer import Tokenizer
+from tests.studies.made_up import make_store, make_tokenizer, write_reviews
+
+SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
+
+hypothesis_settings.register_profile("headstart", deadline=None)  # nothing is asserted about time
+hypothesis_settings.load_profile("headstart")
 # A shell starts background jobs with Ctrl-C ignored, and the commands that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the models here are tiny: a second thread costs more than it brings
@@ -24,3 +35,40 @@ def data() -> Path:
     if not (folder / "sst" / "train.txt").is_file():
         pytest.skip(f"no real data at {folder}: set HEADSTART_DATA to run this test")
     return folder
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.txt, valid.txt, test.txt, tokenizer/ and store/."""
+    folder = tmp_path_factory.mktemp("world")
+    for name, count, seed in (("train", 120, 3), ("valid", 60, 4), ("test", 60, 5)):
+        write_reviews(folder / f"{name}.txt", count, seed)
+    tokenizer = make_tokenizer()
+    tokenizer.save(folder / "tokenizer")
+    make_store(folder, tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(world: Path) -> Tokenizer:
+    return Tokenizer.load(world / "tokenizer")
+
+
+@pytest.fixture(scope="session")
+def base(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with random weights and the world's tokenizer."""
+    torch.manual_seed(99)
+    config = preset("small", vocabulary=tokenizer.size, **SIZES)
+    folder = tmp_path_factory.mktemp("base") / "model"
+    save(Checkpoint(Model.build(config, Masked()), tokenizer=tokenizer), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that tells made-up praise from made-up blame, with its valid set beside it."""
+    folder = tmp_path_factory.mktemp("trained")
+    train, valid = write_reviews(folder / "train.txt", 160, 1), write_reviews(folder / "valid.txt", 60, 2)
+    settings = FinetuneSettings(data=str(train), valid=str(valid), init=str(base), epochs=6, lr=5e-3)
+    finetune(settings, folder / "run")
+    return folder / "run"

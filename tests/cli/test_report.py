@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.made_up import Plan, make_study
+from tests.report.made_up import Plan, make_study, make_sweep
 
 from .running import run
 
@@ -22,6 +22,13 @@ def test_a_page_is_written_and_named(study: Path, tmp_path: Path) -> None:
     assert first.startswith(b"<!doctype html>") and b"Pretraining raised" in first
     assert run("report", str(study), "--out", str(out)).exit_code == 0
     assert out.read_bytes() == first  # in place of the one before, and the same
+
+
+def test_a_sweep_and_a_study_share_a_page(study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    result = run("report", str(make_sweep(tmp_path / "sweep", {"lr": [1e-5, 1e-4]})), str(study), "--out", str(out))
+    assert result.exit_code == 0, result.stderr
+    assert b"Pretraining raised" in out.read_bytes() and b"Best on valid is trial 2 of 2" in out.read_bytes()
 
 
 def test_what_cannot_be_read_leaves_no_page(study: Path, tmp_path: Path) -> None:

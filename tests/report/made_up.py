@@ -1,12 +1,13 @@
-"""Folders as `headstart compare`, `finetune` and `pretrain` leave them, made up: no model is trained."""
+"""Folders as `headstart compare`, `sweep`, `finetune` and `pretrain` leave them, made up: no model is trained."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headstart.config import Classifier, ModelConfig, NextToken, to_toml
 from headstart.studies import statistics
 from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies.statistics import Outcome
+from headstart.studies.trials import Sweep, Trial
 
 MODEL = ModelConfig(vocabulary=8000, width=64, layers=2, heads=2, feed_forward=128)
 WORDS = ["story", "novel", "essay", "voice", "reader", "page", "the", "of", "this", "like", "with", "every", "last"]
@@ -266,6 +268,44 @@ def make_pretraining(folder: Path, *, steps: int = 400, objective: str = "causal
     _write_json(folder / "model" / "config.json", {**config, "labels": []})
     manifest = _manifest(Plan(), "full", np.random.default_rng(0))
     _write_json(folder / "manifest.json", manifest | {"tokens": 8000 * steps})
+    return folder
+
+
+def make_sweep(
+    folder: Path, swept: Mapping[str, Sequence[Any]], *, kind: str = "grid", failed: int = 0, pruned: int = 0
+) -> Path:
+    """A study folder of `headstart sweep`: every combination, the last ones of which failed or were pruned."""
+    usual = {"epochs": 3, "mode": "full", "batch_size": 8, "dropout": 0.1, "lr": 1e-4}
+    chosen = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
+    trials = []
+    for number, each in enumerate(chosen):
+        draw = np.random.default_rng(number)
+        settings = {**usual, **each}
+        run = f"runs/{settings['mode']}-{number}"
+        (folder / run).mkdir(parents=True)
+        recipe = {"study": "finetune", "seed": 0, "init": "base", "data": "books/train.csv", "window": 256, **settings}
+        (folder / run / "run.toml").write_text(to_toml(recipe), encoding="utf-8")
+        left = len(chosen) - number
+        if left <= failed:
+            trials.append(
+                Trial(run, settings, error=f"the loss became nan at step {number}: <lower> the learning rate")
+            )
+        elif left <= failed + pruned:
+            trials.append(Trial(run, settings, pruned=2))
+        else:
+            accuracy = 0.9 - 0.05 * abs(math.log10(settings["lr"] / 1e-4)) - float(draw.uniform(0, 0.1))
+            manifest = _manifest(Plan(), settings["mode"], draw)
+            _write_json(folder / run / "manifest.json", manifest)
+            valid, test = ({"accuracy": accuracy - off, "loss": 0.5} for off in (0.0, 0.02))
+            memory = manifest["peak_memory"]["resident"]
+            trials.append(Trial(run, settings, valid, test, manifest["seconds"], memory))
+    best = max(trials, key=lambda trial: trial.score)
+    trials = [replace(trial, best=trial is best and trial.valid is not None) for trial in trials]
+    _write_json(folder / "sweep.json", Sweep(kind, tuple(swept), tuple(trials)).to_json())  # type: ignore[arg-type]
+    _write_json(folder / "data.json", {**_data(Plan()), "doctor": None})
+    axes = [f"{name}={','.join(map(str, values))}" for name, values in swept.items()]
+    recipe = {"study": "sweep", "init": "base", "data": "books/train.csv", kind: axes}
+    (folder / "study.toml").write_text(to_toml(recipe), encoding="utf-8")
     return folder
 
 

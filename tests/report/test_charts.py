@@ -12,7 +12,7 @@ from markupsafe import Markup
 from sklearn.isotonic import IsotonicRegression
 
 from headstart.report import charts
-from headstart.report.charts import Look, Row, Series, axis, cut, log_axis, spread, width_of
+from headstart.report.charts import Look, Point, Row, Series, axis, cut, log_axis, setting_axis, spread, width_of
 
 NUMBERS = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -127,3 +127,50 @@ def test_values_on_the_x_axis_that_would_touch_are_not_named() -> None:
     x = log_axis("labels", [50, 1600, 1700])
     svg = charts.lines("labels", [Series("full", Look(0), ((50, 0.5), (1700, 0.6)))], x, axis("accuracy", [0.5, 0.6]))
     assert "1,700" in texts(svg) and "1,600" not in texts(svg)
+
+
+def test_many_bands_are_drawn_lighter() -> None:
+    series = [Series(f"arm {k}", Look(k), ((1, 0.5), (2, 0.5)), ((1, 0.4, 0.6), (2, 0.4, 0.6))) for k in range(5)]
+    kinds = [
+        ET.fromstring(charts.lines("by epoch", series[:n], axis("epoch", [1, 2]), axis("accuracy", [0.4, 0.6]))).get(
+            "class"
+        )
+        for n in (4, 5)
+    ]
+    assert kinds == [None, "many"]
+
+
+def test_few_values_of_a_setting_are_named_and_many_are_not() -> None:
+    few = setting_axis("batch size", [16, 8, 12, 8])
+    assert (few.ticks, few.log) == ((8, 12, 16), False) and few.low < 8 and few.high > 16
+    rates = setting_axis("learning rate", [1e-5, 1e-4, 1e-3])
+    places = [rates.place(value, 0, 300) for value in rates.ticks]
+    assert rates.log and places[1] == pytest.approx(150) and places[0] > 0
+    searched = setting_axis("learning rate", [2e-5 * 1.5**k for k in range(15)])  # up to 0.0058
+    assert [searched.show(tick) for tick in searched.ticks] == ["1e-05", "0.0001", "0.001", "0.01"]
+    assert setting_axis("dropout", [k / 20 for k in range(10)]).ticks == (0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    wild = setting_axis("learning rate", [1e-3, 1e20])
+    assert [wild.show(tick) for tick in wild.ticks] == ["0.001", "1e+20"]
+    assert setting_axis("epochs", [3]).ticks == (3,)
+    assert setting_axis("dropout", [0.0]).ticks == (0,)
+
+
+@given(st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=20))
+def test_an_axis_of_a_setting_holds_its_values(values: list[float]) -> None:
+    found = setting_axis("lr", values)
+    assert found.low <= min(values) + 1e-6 and found.high >= max(values) - 1e-6 and found.low < found.high
+    assert all(-1e-6 <= found.place(value, 0, 1) <= 1 + 1e-6 for value in values)
+
+
+def test_a_scatter_has_a_dot_a_point_its_best_by_name_and_a_cross_where_there_is_no_score() -> None:
+    points = [Point(1, 0.5, "trial 1"), Point(2, 0.7, "trial 2", "best: 2"), Point(3, 0.6, "trial 3")]
+    svg = charts.scatter(
+        "trials", points, points[1], [Point(4, 0, "trial 4: failed")], axis("trial", [1, 4]), axis("a", [0.5, 0.7])
+    )
+    root = ET.fromstring(svg)
+    kinds = ["circle", "polygon", "path"]
+    drawn = [sum(len(mark.findall(kind)) for mark in root.iter("g")) for kind in kinds]
+    assert drawn == [2, 1, 1]
+    assert "best: 2" in texts(svg) and [title.text for title in root.iter("title")].count("trial 4: failed") == 1
+    heights = [float(dot.get("cy", "")) for dot in root.iter("circle")]
+    assert heights[0] > heights[1]  # 0.5 stands below 0.6

@@ -3,14 +3,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from headstart.report.page import render
-from headstart.report.records import read
-from tests.report.made_up import Plan, make_pretraining, make_study
+from headstart.report.records import Records, read
+from headstart.studies.trials import Sweep
+from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
 
 
 class Outline(HTMLParser):
@@ -178,3 +180,109 @@ def test_a_large_study_stays_under_two_megabytes(tmp_path: Path) -> None:
     plan = Plan(skills=skills, seeds=5, rows=2000, budgets=budgets, draws=20, text="a text of many words " * 200)
     page = render(read([make_study(tmp_path / "large", plan, pretraining=make_pretraining(tmp_path / "base"))]))
     assert len(page.encode()) < 2_000_000
+
+
+# --- a sweep ---
+
+
+def test_a_sweep_begins_with_its_best_trial(tuned: Path) -> None:
+    page = render(read([tuned]))
+    found = Sweep.from_json(json.loads((tuned / "sweep.json").read_text()))
+    best = found.best
+    assert best is not None and best.valid is not None and best.test is not None
+    number = 1 + found.trials.index(best)
+    outline = Outline(page)
+    assert outline.found["h1"] == [
+        f"Best on valid is trial {number} of 12, with learning rate 0.0001, batch size {best.settings['batch_size']} "
+        f"and mode {best.settings['mode']}: {best.valid['accuracy']:.3f} on valid, {best.test['accuracy']:.3f} on test."
+    ]
+    assert "<p>12 trials: 9 done, 1 failed, 2 pruned.</p>" in page and "the highest of 9 on valid" in page
+    assert outline.found["h2"] == ["Trials", "Setting by setting", "Settings", "To run it again"]
+    assert f"headstart sweep {tuned}/study.toml --out {tuned}-again" in page
+
+
+def test_every_trial_is_a_row_with_how_it_ended(tuned: Path) -> None:
+    page = render(read([tuned]))
+    found = Sweep.from_json(json.loads((tuned / "sweep.json").read_text()))
+    body = page.split("<tbody>")[1].split("</tbody>")[0]
+    rows = [
+        re.sub(r"<(?!/t[hd]>)[^>]*>", "", row).replace("</th>", "|").replace("</td>", "|")
+        for row in body.split("<tr>")[1:]
+    ]
+    assert len(rows) == 12
+    for number, (trial, row) in enumerate(zip(found.trials, rows, strict=True), start=1):
+        cells = row.split("|")
+        assert cells[0] == (f"{number} best" if trial.best else str(number))
+        assert cells[2:4] == [str(trial.settings["batch_size"]), trial.settings["mode"]]
+        if trial.valid is not None and trial.test is not None:
+            assert cells[4:6] == [f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)]
+    assert rows[9].split("|")[-2] == "pruned at epoch 2" and rows[8].split("|")[-2] == "done"
+    assert rows[11].split("|")[-2] == "failed the loss became nan at step 11: &lt;lower&gt; the learning rate"
+
+
+def test_the_figure_of_a_sweep_is_against_its_one_number(tuned: Path, tmp_path: Path) -> None:
+    def figures(page: str) -> list[str]:
+        return re.findall(r'<svg[^>]*aria-label="(Accuracy[^"]*)"', page)
+
+    one = make_sweep(tmp_path / "one", {"lr": [1e-5, 1e-4]})
+    assert figures(render(read([one]))) == ["Accuracy on valid by learning rate"]
+    word = make_sweep(tmp_path / "word", {"mode": ["full", "frozen"]})
+    assert figures(render(read([word]))) == ["Accuracy on valid, trial by trial"]
+    assert figures(render(read([tuned]))) == [
+        "Accuracy on valid, trial by trial",
+        "Accuracy on valid by learning rate",
+        "Accuracy on valid by batch size",
+    ]
+
+
+def test_the_settings_that_all_trials_share_are_told(tuned: Path) -> None:
+    page = render(read([tuned]))
+    assert '<th scope="row">window</th><td>256</td>' in page and '<th scope="row">epochs</th><td>3</td>' in page
+    assert '<th scope="row">lr</th>' not in page and '<th scope="row">mode</th>' not in page
+
+
+def test_a_sweep_without_a_score_has_a_page(tmp_path: Path) -> None:
+    page = render(read([make_sweep(tmp_path / "none", {"lr": [1.0, 2.0]}, failed=2)]))
+    assert Outline(page).found["h1"] == ["No trial has a score on valid."]
+    assert "<svg" not in page and "2 trials: 2 failed." in page
+
+
+def test_a_sweep_stands_after_the_studies(books: Path, tuned: Path) -> None:
+    outline = Outline(render(read([tuned, books])))
+    assert [head[:12] for head in outline.found["h1"]] == ["Pretraining ", "Best on vali"]
+
+
+# --- words ---
+
+
+def test_a_minus_is_no_hyphen(books: Path) -> None:
+    records = read([books])
+    comparison = replace(
+        records.studies[0].comparison, verdict=("Worse (-6.6 points, 95 % interval -8.4 to -4.7).", "-1 is")
+    )
+    page = render(Records((replace(records.studies[0], comparison=comparison),), (), ()))
+    assert (
+        "<h1>Worse (\u22126.6 points, 95\xa0% interval \u22128.4 to \u22124.7).</h1>" in page
+        and "<p>\u22121 is</p>" in page
+    )
+
+
+def test_advice_that_asks_has_no_further_stop(books: Path, tmp_path: Path) -> None:
+    study = shutil.copytree(books, tmp_path / "study")
+    data = json.loads((study / "data.json").read_text())
+    data["doctor"]["findings"][0]["advice"] = "is that meant?"
+    data["doctor"]["findings"][1]["advice"] = "look at them"
+    (study / "data.json").write_text(json.dumps(data))
+    page = render(read([study]))
+    assert ">Is that meant?</span>" in page and ">Look at them.</span>" in page
+
+
+def test_arms_of_other_seeds_are_named(books: Path) -> None:
+    """Runs that were made one by one may not have the same seeds: what could not be paired is said."""
+    (study,) = (records := read([books])).studies
+    arms = [replace(arm, runs=arm.runs[:2]) if arm.name == "full" else arm for arm in study.comparison.arms]
+    differences = tuple(each for each in study.comparison.differences if each.arm != "full")
+    comparison = replace(study.comparison, arms=tuple(arms), differences=differences)
+    page = render(replace(records, studies=(replace(study, comparison=comparison),)))
+    assert "full has not the seeds of scratch: a difference between them would not be paired." in page
+    assert "not the seeds of" not in render(records)

@@ -12,7 +12,7 @@ from sklearn.metrics import confusion_matrix
 
 from headstart.errors import DataError
 from headstart.report.records import MISTAKES, read
-from tests.report.made_up import Plan, make_pretraining, make_study
+from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
 
 
 def test_a_study_is_read_with_its_runs(books: Path) -> None:
@@ -154,3 +154,38 @@ def test_a_run_without_predictions_has_no_confusion(books: Path, tmp_path: Path)
         path.unlink()
     (found,) = read([study]).studies
     assert all(arm.confusion is None and arm.bins == () for arm in found.arms) and found.mistakes == ()
+
+
+def test_a_sweep_is_read_with_its_trials(tuned: Path) -> None:
+    (found,) = read([tuned]).tunings
+    assert (found.name, found.sweep.swept, len(found.sweep.trials)) == ("tuned", ("lr", "batch_size", "mode"), 12)
+    assert (len(found.runs), len(found.manifests)) == (12, 9)
+    assert read([tuned]) == read([tuned])
+
+
+def test_the_pretraining_of_a_sweeps_base_is_found(tmp_path: Path) -> None:
+    study = make_sweep(tmp_path / "sweep", {"lr": [1e-4]})
+    base = make_pretraining(tmp_path / "base")
+    recipe = study / "runs" / "full-0" / "run.toml"
+    recipe.write_text(recipe.read_text().replace('init = "base"', f'init = "{base}"'))
+    assert [found.name for found in read([study]).pretraining] == ["base"]
+
+
+def test_a_sweep_that_has_no_table_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text('study = "sweep"\n')
+    with pytest.raises(DataError, match=r"no trial of the sweep is done.*--resume"):
+        read([tmp_path])
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(DataError, match=r"sweep.json: it is no sweep of this headstart"):
+        read([tmp_path])
+
+
+def test_a_run_that_says_too_little_for_a_comparison_is_named(books: Path, tmp_path: Path) -> None:
+    runs = [shutil.copytree(books / "runs" / f"{arm}-400-0", tmp_path / arm) for arm in ("full", "scratch")]
+    result = json.loads((runs[1] / "result.json").read_text())
+    (runs[1] / "result.json").write_text(json.dumps({name: each for name, each in result.items() if name != "rows"}))
+    with pytest.raises(DataError, match=r"scratch: it does not say how many texts it learned from.*run it again"):
+        read(runs)
+    (runs[0] / "predictions.parquet").unlink()
+    with pytest.raises(DataError, match=r"full: it does not say what it answered"):
+        read(runs)

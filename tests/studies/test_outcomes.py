@@ -117,3 +117,13 @@ def test_runs_of_other_questions_are_refused(tmp_path: Path, options: dict[str, 
     folders = [write_run(tmp_path / "one", set()), write_run(tmp_path / "two", set(), **options)]  # type: ignore[arg-type]
     with pytest.raises(DataError, match=words):
         from_runs(folders)
+
+
+def test_loose_runs_with_other_seeds_have_scores_and_no_paired_difference(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / f"full{i}", {i}, seed=i) for i in (2, 0, 1)]
+    folders += [write_run(tmp_path / f"scratch{i}", {i, 9}, seed=i, mode="scratch") for i in (0, 1)]
+    found = from_runs(folders)
+    assert [run.seed for run in found.arm("full").runs] == [0, 1, 2]
+    assert found.differences == ()
+    single = from_runs([folders[0], *folders[3:]])
+    assert [(each.arm, each.reference) for each in single.differences] == [("full", "scratch")]

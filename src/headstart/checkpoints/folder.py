@@ -1,6 +1,7 @@
 """Our own model folder: `config.json`, `model.safetensors`, and `tokenizer.json` where there is a tokenizer.
 
-    config.json         {"format": "headstart", "version": 1, "model": {…}, "head": {…} | null, "labels": […]}
+    config.json         {"format": "headstart", "version": 1, "model": {…}, "head": {…} | null, "labels": […],
+                         "temperature": 1.0}
     model.safetensors   one tensor a parameter, under the names that `Model.state_dict()` gives them
 
 Loading is strict: every tensor that the config calls for, with its shape, and no other.
@@ -9,6 +10,7 @@ Loading is strict: every tensor that the config calls for, with its shape, and n
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +35,12 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model with what is needed to use it: the names of its classes, and its tokenizer."""
+    """A model with what is needed to use it: the names of its classes, its tokenizer, how sure it may be."""
 
     model: Model
     labels: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = None
+    temperature: float = 1.0  # logits divided by it give probabilities that can be taken at their word
 
 
 def save(checkpoint: Checkpoint, folder: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
@@ -55,6 +58,7 @@ def write(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = torch.fl
         "model": model.config.to_mapping(),
         "head": None if model.head_config is None else model.head_config.to_mapping(),
         "labels": list(checkpoint.labels),
+        "temperature": checkpoint.temperature,
     }
     (folder / CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     tensors = {name: t.detach().to("cpu", dtype).contiguous() for name, t in model.state_dict().items()}
@@ -79,11 +83,14 @@ def load(folder: str | Path) -> Checkpoint:
     for key, kind in (("model", dict), ("head", dict | None), ("labels", list)):
         if not isinstance(description.get(key), kind):
             raise CheckpointError(f"{config_path}: {key!r} is {description.get(key)!r}, which is no {key} description")
+    temperature = description.get("temperature", 1.0)
+    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise CheckpointError(f"{config_path}: 'temperature' is {temperature!r}, expected a number above 0")
     config = ModelConfig.from_mapping(description["model"], str(config_path))
     head = None if description["head"] is None else read_head(description["head"], str(config_path))
     model = fill(Model.hollow(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
     tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER).exists() else None
-    return Checkpoint(model, tuple(map(str, description["labels"])), tokenizer)
+    return Checkpoint(model, tuple(map(str, description["labels"])), tokenizer, temperature)
 
 
 def model_of(folder: Path) -> Path:

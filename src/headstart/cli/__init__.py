@@ -11,18 +11,19 @@ import sys
 
 import typer
 
-from headstart import __version__
 from headstart.cli.compare import compare_command
 from headstart.cli.doctor import doctor
 from headstart.cli.exchange import export_model, import_model
 from headstart.cli.generate import fill_masks, generate_text
 from headstart.cli.params import params
+from headstart.cli.predict import predict
 from headstart.cli.report import report_command
 from headstart.cli.sweep import sweep_command
 from headstart.cli.tokenizer import tokenizer_app
 from headstart.cli.tokens import tokens
 from headstart.cli.train import evaluate_command, finetune_command, pretrain_command, verify_command
 from headstart.errors import HeadstartError
+from headstart.version import __version__
 
 app = typer.Typer(
     name="headstart",
@@ -55,6 +56,7 @@ app.command("compare")(compare_command)
 app.command("sweep")(sweep_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
+app.command("predict")(predict)
 app.command("verify-resume")(verify_command)
 app.command("params")(params)
 app.command("import")(import_model)

@@ -22,11 +22,15 @@ GAP = 2  # blanks between two columns of a table
 
 
 def _sweep(settings: SweepSettings, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
+    from headstart.files import write_text
+    from headstart.report.page import render
+    from headstart.report.records import read
     from headstart.studies.sweep import sweep
     from headstart.studies.trials import Sweep
 
     with reporter(quiet) as listen:
         result = sweep(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
+    write_text(out / "report.html", render(read([out])))
     if as_json:
         print_json(result)
     elif not quiet:
@@ -55,7 +59,7 @@ def show(found: Sweep, out: Path) -> None:
     else:
         number = 1 + found.trials.index(found.best)
         typer.echo(f"best on valid: trial {number}, {out / found.best.run}")
-    typer.echo(f"study folder: {out}")
+    typer.echo(f"report: {out / 'report.html'}")
 
 
 def tables(found: Sweep, width: int) -> Iterator[Table]:

@@ -26,6 +26,8 @@ LONGEST = 120.0  # that a name may be; the rest is cut
 COLOURS = 6
 DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2")  # fewer than colours, so that a pair comes back after thirty
 NEUTRAL_DASHES = ("1 3", "5 4")
+MANY = 4  # bands; more of them are drawn lighter, or they would be mud
+FEW = 8  # values of a setting that are all named
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A dot, its name where it has one, and what it says to whoever points at it."""
+
+    x: float
+    y: float
+    title: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Axis:
     """What an axis measures, from where to where, and the values it names."""
 
@@ -106,6 +118,8 @@ class Axis:
     def show(self, tick: float) -> str:
         step = min((b - a for a, b in zip(self.ticks, self.ticks[1:], strict=False)), default=1.0)
         digits = 0 if self.log else max(0, -math.floor(math.log10(step) + 1e-9))
+        if digits > 4 or (self.log and (tick != round(tick) or tick >= 1e7)):
+            return f"{tick:.3g}"
         if digits and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
             digits += 1  # steps of 0.25
         return f"{tick:{'+' if self.signed and tick else ''},.{digits}f}".replace("-", "−")
@@ -142,6 +156,25 @@ def log_axis(label: str, values: Iterable[float]) -> Axis:
     return Axis(label, low, high, found, log=True)
 
 
+def setting_axis(label: str, values: Iterable[float]) -> Axis:
+    """An axis for a setting: its values themselves where they are few, on a logarithmic scale where they span tenfold.
+
+    >>> [axis.show(tick) for axis in [setting_axis("lr", [1e-5, 1e-4, 1e-3])] for tick in axis.ticks]
+    ['1e-05', '0.0001', '0.001']
+    """
+    found = tuple(sorted(set(values)))
+    low, high = found[0], found[-1]
+    log = low > 0 and high / low >= 10
+    if len(found) > FEW and not log:
+        return axis(label, found)
+    if len(found) > FEW:
+        tens = (10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1))
+        ticks = tuple(float(f"{ten:.0e}") for ten in tens)
+        return Axis(label, min(low, ticks[0]), max(high, ticks[-1]), ticks, log=True)
+    room = (high / low) ** 0.05 if log else (high - low) * 0.05 or abs(high) / 2 or 1.0
+    return Axis(label, low / room if log else low - room, high * room if log else high + room, found, log=log)
+
+
 # --- figures ---
 
 
@@ -174,6 +207,25 @@ def lines(name: str, series: Sequence[Series], x: Axis, y: Axis) -> Markup:
         leader = f"M{_n(at + 5)} {_n(end)}L{_n(right + 7)} {_n(end)}L{_n(right + 15)} {_n(where)}"
         drawn.append(tag("path", d=leader, class_=f"leader {s.look.colour}"))
         drawn.append(_label(s.name, right + 18, where + 3.5))
+    kind = "many" if sum(bool(s.band) for s in series) > MANY else ""
+    return _figure(name, WIDTH, bottom + 36, drawn, kind)
+
+
+def scatter(
+    name: str, points: Sequence[Point], best: Point | None, nowhere: Sequence[Point], x: Axis, y: Axis
+) -> Markup:
+    """A dot for each point, the best one named; on the axis a cross for each that has no height."""
+    left = 7 + max(width_of(y.show(tick)) for tick in y.ticks)
+    right = WIDTH - 12 - (width_of(best.name) + 14 if best else 0)
+    top, bottom = 24.0, 184.0
+    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
+    drawn += [Look(0, neutral=True).mark(x.place(each.x, left, right), bottom, each.title) for each in nowhere]
+    drawn += [Look(0).mark(x.place(p.x, left, right), y.place(p.y, bottom, top), p.title) for p in points if p != best]
+    if best is not None:  # over all others
+        look, place = Look(1), (x.place(best.x, left, right), y.place(best.y, bottom, top))
+        leader = f"M{_n(place[0] + 5)} {_n(place[1])}L{_n(right + 15)} {_n(place[1])}"
+        drawn.append(tag("path", d=leader, class_=f"leader {look.colour}"))
+        drawn += [look.mark(*place, best.title), _label(best.name, right + 18, place[1] + 3.5)]
     return _figure(name, WIDTH, bottom + 36, drawn)
 
 
@@ -265,9 +317,10 @@ def reliability(name: str, look: Look, bins: Sequence[tuple[float, float, int]],
 # --- parts of figures ---
 
 
-def _figure(name: str, width: float, height: float, drawn: Sequence[Markup]) -> Markup:
+def _figure(name: str, width: float, height: float, drawn: Sequence[Markup], kind: str = "") -> Markup:
     style = f"--natural:{_n(width)}px"
-    return tag("svg", *drawn, viewBox=f"0 0 {_n(width)} {_n(height)}", role="img", aria_label=name, style=style)
+    box = f"0 0 {_n(width)} {_n(height)}"
+    return tag("svg", *drawn, viewBox=box, role="img", aria_label=name, style=style, class_=kind)
 
 
 def _across(y: Axis, left: float, right: float, top: float, bottom: float) -> list[Markup]:

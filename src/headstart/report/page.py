@@ -7,16 +7,18 @@ no script. The same records give the same bytes: there is no clock here, no rand
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from headstart import __version__
-from headstart.report import sections
+from headstart.report import pretraining, sections, sweep
+from headstart.report.blocks import Figure, Section
 from headstart.report.records import LONGEST, Records
-from headstart.report.sections import Figure, Section
+from headstart.version import __version__
 
+BEFORE = ("Parameters by block", "Settings", "To run it again")  # a pretraining stands before the first of these
 SHOWN = 320  # characters of a text before the rest is folded away
 
 
@@ -39,29 +41,36 @@ def render(records: Records) -> str:
 
 
 def _parts(records: Records) -> list[Part]:
-    parts = []
-    pretraining = [sections.of_pretraining(found) for found in records.pretraining]
-    for number, study in enumerate(records.studies):
-        found = sections.of_study(study)
-        if number == 0:  # a pretraining stands before the parameters, once
-            at = next((k for k, section in enumerate(found) if section.title == "Parameters by block"), len(found))
-            found[at:at] = pretraining
+    parts: list[tuple[str, tuple[str, ...], Figure | None, list[Section]]] = []
+    for study in records.studies:
         verdict = study.comparison.verdict or (f"{study.name}: {sections.summary(study)}.",)
         kicker = f"{study.name} · {sections.summary(study)}"
-        named = tuple((f"{_slug(section.title)}-{number + 1}", section) for section in found)
-        parts.append(Part(kicker, verdict[0], verdict[1:], sections.main_figure(study), named))
-    if not records.studies:
+        parts.append((kicker, verdict, sections.main_figure(study), sections.of_study(study)))
+    for tuning in records.tunings:
+        verdict = (sweep.headline(tuning), *sweep.verdict(tuning))
+        kicker = f"{tuning.name} · {sweep.summary(tuning)}"
+        parts.append((kicker, verdict, sweep.main_figure(tuning), sweep.of_tuning(tuning)))
+    told = [pretraining.of_pretraining(found) for found in records.pretraining]
+    if parts:  # it is told once
+        first = parts[0][-1]
+        at = next(k for k, section in enumerate(first) if section.title in BEFORE)
+        first[at:at] = told
+    else:
         names = ", ".join(found.name for found in records.pretraining)
         counted = ((found.name, found.run.parameters) for found in records.pretraining)
-        section = sections.parameters((name, count) for name, count in counted if count is not None)
-        pretraining += [] if section is None else [section]
-        named = tuple((f"{_slug(section.title)}-{k}", section) for k, section in enumerate(pretraining))
-        parts.append(Part("pretraining", f"Pretraining: {names}", (), None, named))
-    return parts
+        section = pretraining.parameters((name, count) for name, count in counted if count is not None)
+        told += [] if section is None else [section]
+        parts.append(("pretraining", (f"Pretraining: {names}",), None, told))
+    return [
+        Part(kicker, verdict[0], verdict[1:], figure, tuple(zip(_names(found, number), found, strict=True)))
+        for number, (kicker, verdict, figure, found) in enumerate(parts, start=1)
+    ]
 
 
-def _slug(title: str) -> str:
-    return re.sub(r"\W+", "-", title.lower()).strip("-")
+def _names(found: Sequence[Section], number: int) -> list[str]:
+    """A name for each section of a part that no other has, though two bases may be called the same."""
+    slugs = [re.sub(r"\W+", "-", section.title.lower()).strip("-") for section in found]
+    return [f"{slug}-{number}" + f"-{k}" * (slug in slugs[:k]) for k, slug in enumerate(slugs)]
 
 
 @cache
@@ -73,14 +82,26 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"printable": _printable, "halves": _halves, "tidy": _tidy}
+    made.filters |= {"printable": _printable, "halves": _halves, "tidy": _tidy, "ended": _ended}
     made.globals["LONGEST"] = LONGEST
     return made
 
 
 def _tidy(text: str) -> str:
-    """A sentence in which no line ends between a number and its percent sign."""
-    return text.replace(" %", "\u00a0%")
+    """A sentence in which no line ends between a number and its percent sign, and a minus is as long as a plus.
+
+    >>> _tidy("-0.6 points (-3.1 to 1.9), lr 1e-05").replace("\u2212", "MINUS ")
+    'MINUS 0.6 points (MINUS 3.1 to 1.9), lr 1e-05'
+    """
+    return re.sub(r"(?<![^\s(\[])-(?=\d)", "\u2212", text.replace(" %", "\u00a0%"))
+
+
+def _ended(text: str) -> str:
+    """
+    >>> _ended("leave them out of train"), _ended("is that meant?")
+    ('leave them out of train.', 'is that meant?')
+    """
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """What the page needs, read from the folders of studies and runs, and nothing else.
 
     study of `headstart compare`   study.toml, comparison.json, data.json, and the run folders in runs/
+    study of `headstart sweep`     study.toml, sweep.json, data.json, and of each run its settings and its manifest
     run of `headstart finetune`    several of them are set side by side
     run of `headstart pretrain`    its loss and its bits per byte
 
@@ -26,6 +27,7 @@ from headstart.model.count import Count, count
 from headstart.studies.comparison import ArmResult, Comparison, RunScores, valid_accuracy
 from headstart.studies.outcomes import from_runs
 from headstart.studies.statistics import Estimate, reliability
+from headstart.studies.trials import Sweep
 from headstart.training.record import read_events
 
 MISTAKES = 10
@@ -85,6 +87,19 @@ class Study:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """A sweep, with what stands behind it."""
+
+    path: str
+    name: str
+    settings: Mapping[str, Any]
+    sweep: Sweep
+    runs: tuple[Mapping[str, Any], ...]  # the settings of each trial that was begun
+    manifests: tuple[Mapping[str, Any], ...]  # of those that came to their end
+    data: Mapping[str, Any]  # data.json
+
+
+@dataclass(frozen=True)
 class Pretraining:
     """How a language model was trained: the loss by step, and what was measured on valid."""
 
@@ -98,33 +113,36 @@ class Pretraining:
 @dataclass(frozen=True)
 class Records:
     studies: tuple[Study, ...]
+    tunings: tuple[Tuning, ...]
     pretraining: tuple[Pretraining, ...]
 
 
 def read(paths: Iterable[str | Path]) -> Records:
     """The records of these folders; finetune runs among them are set side by side, as one study."""
     studies: list[Study] = []
+    tunings: list[Tuning] = []
     pretraining: dict[Path, Pretraining] = {}
     loose: list[Path] = []
     for path in map(Path, paths):
         kind = _kind(path)
         if kind == "compare":
             studies.append(_read_study(path))
+        elif kind == "sweep":
+            tunings.append(_read_tuning(path))
         elif kind == "finetune":
             loose.append(path)
         elif kind == "pretrain":
             pretraining.setdefault(path.resolve(), _read_pretraining(path))
         else:
             raise DataError(
-                path, f"it is a study of the kind {kind!r}, and a page shows compare, finetune and pretrain"
+                path, f"it is a study of the kind {kind!r}, and a page shows compare, sweep, finetune and pretrain"
             )
     if loose:
         studies.append(_read_loose(loose))
-    for study in studies:
-        for base in _bases(study):
-            if base.resolve() not in pretraining and (base / "run.toml").is_file() and _kind(base) == "pretrain":
-                pretraining[base.resolve()] = _read_pretraining(base)
-    return Records(tuple(studies), tuple(pretraining.values()))
+    for base in _bases(studies, tunings):
+        if base.resolve() not in pretraining and (base / "run.toml").is_file() and _kind(base) == "pretrain":
+            pretraining[base.resolve()] = _read_pretraining(base)
+    return Records(tuple(studies), tuple(tunings), tuple(pretraining.values()))
 
 
 def _kind(path: Path) -> str:
@@ -138,10 +156,11 @@ def _kind(path: Path) -> str:
     )
 
 
-def _bases(study: Study) -> list[Path]:
-    """The folders that the arms started from, in their order; a study may have written one as NAME=FOLDER."""
-    found = dict.fromkeys(str(run.settings.get("init", "")) for arm in study.arms for run in arm.runs)
-    return [Path(init) for init in found if init]
+def _bases(studies: Iterable[Study], tunings: Iterable[Tuning]) -> list[Path]:
+    """The folders that the runs started from, in their order; a study may have written one as NAME=FOLDER."""
+    settings = [run.settings for study in studies for arm in study.arms for run in arm.runs]
+    settings += [run for tuning in tunings for run in tuning.runs]
+    return [Path(init) for init in dict.fromkeys(str(each.get("init", "")) for each in settings) if init]
 
 
 # --- a comparison ---
@@ -164,10 +183,25 @@ def _read_loose(folders: Sequence[Path]) -> Study:
     """Runs that are in no study, as if they were one; without a test there are means on valid and no statistics."""
     folders = list(dict.fromkeys(folders))
     tested = all(_result(folder).get("test") for folder in folders)
+    if tested:
+        _check_told(folders)
     comparison = from_runs(folders) if tested else _tally(folders)
     settings = read_toml(folders[0] / "run.toml")
     split = "test" if tested else "valid"
     return _study(folders[0], settings, comparison, Path(), split, {}, intervals=tested)
+
+
+def _check_told(folders: Iterable[Path]) -> None:
+    """Runs of an earlier headstart may not say all that a comparison needs."""
+    for folder in folders:
+        lacking = "how many texts it learned from" if "rows" not in _result(folder) else ""
+        lacking = "what it answered" if not (folder / "predictions.parquet").is_file() else lacking
+        if lacking:
+            raise DataError(
+                folder,
+                f"it does not say {lacking}, which a comparison with other runs needs",
+                fix="run it again with this headstart, or leave it out",
+            )
 
 
 def _study(
@@ -223,6 +257,23 @@ def _parameters(folder: Path, settings: Mapping[str, Any]) -> Count | None:
     head = None if found.get("head") is None else read_head(found["head"], str(path))
     config = ModelConfig.from_mapping(found.get("model", {}), str(path))
     return count(config, head, frozen=settings.get("mode") == "frozen")
+
+
+# --- a sweep ---
+
+
+def _read_tuning(path: Path) -> Tuning:
+    if not (path / "sweep.json").is_file():
+        raise DataError(path, "no trial of the sweep is done", fix="run the same `headstart sweep` with --resume")
+    try:
+        sweep = Sweep.from_json(_json(path / "sweep.json"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(path / "sweep.json", f"it is no sweep of this headstart ({error!r})") from None
+    folders = [path / trial.run for trial in sweep.trials]
+    runs = tuple(read_toml(folder / "run.toml") for folder in folders if (folder / "run.toml").is_file())
+    manifests = tuple(_json(folder / "manifest.json") for folder in folders if (folder / "manifest.json").is_file())
+    data = _json(path / "data.json") if (path / "data.json").is_file() else {}
+    return Tuning(str(path), path.resolve().name, read_toml(path / "study.toml"), sweep, runs, manifests, data)
 
 
 # --- predictions ---

@@ -5,113 +5,42 @@ A section that has nothing to show is None. Every number in a figure stands in a
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
 
 import numpy as np
-from markupsafe import Markup
 
-from headstart.config import to_toml
-from headstart.model.count import Count
 from headstart.report import charts
+from headstart.report.answers import confusion, mistakes, reliability
+from headstart.report.blocks import (
+    METRICS,
+    Aside,
+    Beside,
+    Cell,
+    Figure,
+    Gallery,
+    Section,
+    Table,
+    Words,
+    chance,
+    estimate,
+    in_points,
+    measured,
+    memory_unit,
+    number_of,
+    p_value,
+    signed,
+    some,
+    times_100,
+)
 from headstart.report.charts import Look, Row, Series
-from headstart.report.records import Arm, Mistake, Pretraining, Run, Study
+from headstart.report.pretraining import parameters
+from headstart.report.recipe import again, doctor, settings
+from headstart.report.records import Run, Study
 from headstart.studies.comparison import ArmResult, DifferenceResult, WorthResult
 from headstart.studies.statistics import Estimate
 
-METRICS = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration": "calibration error"}
-MOST_CLASSES = 12  # that a matrix is drawn for
-MOST_ROWS = 60  # of the table under a long line
 USUAL = {"full": 0, "scratch": 1, "frozen": 2}  # the look of the first arm of each mode
-SURROUNDINGS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
-
-
-# --- what a section is made of; `kind` names the macro that draws it ---
-
-
-class Aside(NamedTuple):
-    """A number, and its interval in smaller type."""
-
-    value: str
-    aside: str
-
-
-Cell = str | Aside
-
-
-@dataclass(frozen=True)
-class Words:
-    kind: ClassVar[str] = "words"
-    text: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns whose name begins with `>` are flush right, as numbers are. `folded` is the line to open it with."""
-
-    kind: ClassVar[str] = "table"
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    caption: str = ""
-    folded: str = ""
-
-
-@dataclass(frozen=True)
-class Figure:
-    kind: ClassVar[str] = "figure"
-    svg: Markup
-    caption: str = ""
-    table: Table | None = None
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A figure, and where there is room, words or a table beside it."""
-
-    kind: ClassVar[str] = "beside"
-    figure: Figure
-    blocks: tuple[Words | Table, ...]
-
-
-@dataclass(frozen=True)
-class Gallery:
-    kind: ClassVar[str] = "gallery"
-    figures: tuple[Figure, ...]
-    small: bool = False
-
-
-@dataclass(frozen=True)
-class Mistakes:
-    kind: ClassVar[str] = "mistakes"
-    items: tuple[Mistake, ...]
-
-
-@dataclass(frozen=True)
-class Findings:
-    kind: ClassVar[str] = "findings"
-    items: tuple[Mapping[str, Any], ...]
-    unexamined: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Code:
-    kind: ClassVar[str] = "code"
-    text: str
-    folded: str = ""
-
-
-Block = Words | Table | Figure | Beside | Gallery | Mistakes | Findings | Code
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    blocks: tuple[Block, ...]
-
-
-# --- the study ---
 
 
 def main_figure(study: Study) -> Figure:
@@ -124,7 +53,9 @@ def summary(study: Study) -> str:
     comparison = study.comparison
     runs = sum(len(arm.runs) for arm in (comparison.curves or comparison.arms))
     texts = f"{comparison.rows:,} test texts, " if comparison.rows else ""
-    return f"{texts}{len(comparison.labels)} classes, {_number(len(comparison.arms), 'arm')}, {_number(runs, 'run')}"
+    return (
+        f"{texts}{len(comparison.labels)} classes, {number_of(len(comparison.arms), 'arm')}, {number_of(runs, 'run')}"
+    )
 
 
 def of_study(study: Study) -> list[Section]:
@@ -134,14 +65,14 @@ def of_study(study: Study) -> list[Section]:
         _final,
         _differences,
         _budgets,
-        _confusion,
-        _mistakes,
-        _reliability,
+        confusion,
+        mistakes,
+        lambda study: reliability(study, _looks(study)),
         _parameters,
         _cost,
-        _doctor,
-        _settings,
-        _again,
+        doctor,
+        settings,
+        again,
     ]
     return [section for section in (maker(study) for maker in makers) if section is not None]
 
@@ -194,7 +125,7 @@ def _by_epoch(study: Study) -> Section | None:
     epochs = sorted({epoch for curve in curves.values() for epoch, *_ in curve})
     found = {name: {epoch: rest for epoch, *rest in curve} for name, curve in curves.items()}
     rows = tuple(
-        (f"{epoch:.4g}", *(_mean_and_range(found[name].get(epoch)) for name in curves)) for epoch in _some(epochs)
+        (f"{epoch:.4g}", *(_mean_and_range(found[name].get(epoch)) for name in curves)) for epoch in some(epochs)
     )
     table = Table(
         (">epoch", *(f">{name}" for name in curves)), rows, folded="The numbers: mean, lowest to highest seed"
@@ -258,7 +189,27 @@ def _final(study: Study) -> Section:
         )
     else:
         words += "With these runs there are no intervals: the ranges are from the lowest seed to the highest."
-    return Section("Final accuracy", (Beside(_final_figure(study), (Words(words),)), *tables))
+    beside = [Words(words), *_unpaired(study)]
+    return Section("Final accuracy", (Beside(_final_figure(study), tuple(beside)), *tables))
+
+
+def _unpaired(study: Study) -> list[Words]:
+    """Where runs were made one by one: the arms that cannot be held against the reference, seed by seed."""
+    seeds = {arm.name: sorted(run.seed for run in arm.runs) for arm in study.comparison.arms}
+    reference = study.comparison.reference
+    found = [
+        name
+        for name in seeds
+        if seeds[name] != seeds[reference] and not study.comparison.difference(name, reference) and study.intervals
+    ]
+    if "majority" in found:  # which is held against nothing
+        found.remove("majority")
+    if not found:
+        return []
+    verb = "has" if len(found) == 1 else "have"
+    return [
+        Words(f"{', '.join(found)} {verb} not the seeds of {reference}: a difference between them would not be paired.")
+    ]
 
 
 def _score_table(
@@ -269,7 +220,7 @@ def _score_table(
     for arm in arms:
         odd = [run.degenerate for run in arm.runs if run.degenerate]
         last = f"{len(odd)}: {', '.join(dict.fromkeys(odd))}" if odd else "none"
-        cells = [_estimate(scores(arm).get(metric)) for metric in metrics]
+        cells = [estimate(scores(arm).get(metric)) for metric in metrics]
         rows.append((arm.name, *cells, *(() if caption else (str(len(arm.runs)), last))))
     head = ("arm", *(f">{METRICS[metric]}" for metric in metrics), *(() if caption else (">runs", "degenerate")))
     return Table(head, tuple(rows), caption)
@@ -288,28 +239,28 @@ def _differences(study: Study) -> Section | None:
         (
             each.arm,
             each.reference,
-            *(_points(each.scores.get(metric)) for metric in METRICS),
-            _chance(each.better),
-            _p(each.p),
-            _p(each.holm),
+            *(in_points(each.scores.get(metric)) for metric in METRICS),
+            chance(each.better),
+            p_value(each.p),
+            p_value(each.holm),
             f"{100 * each.detectable:.1f}",
-            *(("" if each.mcnemar is None else _p(each.mcnemar),) if single else ()),
+            *(("" if each.mcnemar is None else p_value(each.mcnemar),) if single else ()),
         )
         for each in ranked
     )
     tables = [Table((*head, *((">McNemar",) if single else ())), rows, "In points, that is hundredths")]
     if any(each.leak_free for each in found):
         leak_free = tuple(
-            (each.arm, each.reference, *(_points((each.leak_free or {}).get(metric)) for metric in METRICS))
+            (each.arm, each.reference, *(in_points((each.leak_free or {}).get(metric)) for metric in METRICS))
             for each in ranked
         )
         caption = f"The same without the {study.comparison.leaked:,} leaked test texts"
         tables.append(Table(head[: 2 + len(METRICS)], leak_free, caption))
     words = (
         "One arm minus another, run by run and text by text. Where the interval reaches over zero, this study cannot "
-        "tell the two apart. “Better” is the chance that the arm is ahead; Holm’s p allows for there being several "
-        "comparisons with one reference; “detectable” is the smallest true difference that such a study would show "
-        "four times in five."
+        "tell the two apart. “Better” is the chance that the arm is ahead; Holm’s p allows for all the differences "
+        "of the table being looked at at once; “detectable” is the smallest true difference that such a study would "
+        "show four times in five."
     )
     first = Beside(figures[0], (Words(words),))
     return Section("Differences", (first, *((Gallery(figures[1:]),) if figures[1:] else ()), *tables))
@@ -318,8 +269,8 @@ def _differences(study: Study) -> Section | None:
 def _difference_figure(study: Study, found: Sequence[DifferenceResult]) -> Figure:
     looks = _looks(study)
     reference = found[0].reference
-    points = {each.arm: _times_100(each.scores["accuracy"]) for each in found}
-    rows = [Row(name, looks[name], e.value, _signed(e.value), e.low, e.high) for name, e in points.items()]
+    points = {each.arm: times_100(each.scores["accuracy"]) for each in found}
+    rows = [Row(name, looks[name], e.value, signed(e.value), e.low, e.high) for name, e in points.items()]
     x = charts.interval_axis(f"points of accuracy above {reference}", points.values(), signed=True)
     return Figure(
         charts.dots(f"Differences to {reference}", rows, x, zero=True), f"Minus {reference}, with 95 % intervals."
@@ -351,7 +302,7 @@ def _budgets(study: Study) -> Section | None:
     names = list(_looks(study))
     found = {(arm.name, arm.labels): arm.scores["accuracy"] for arm in comparison.curves}
     budgets = sorted({labels for _, labels in found})
-    rows = tuple((f"{n:,}", *(_estimate(found.get((name, n))) for name in names)) for n in budgets)
+    rows = tuple((f"{n:,}", *(estimate(found.get((name, n))) for name in names)) for n in budgets)
     words = [
         Words(
             "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
@@ -391,72 +342,6 @@ def _labels(value: float | None) -> str:
     return "more than there are" if value is None else f"{value:,.0f}"
 
 
-def _confusion(study: Study) -> Section | None:
-    labels = study.comparison.labels
-    found = [(arm.result.name, arm.confusion, len(arm.runs)) for arm in study.arms if arm.confusion is not None]
-    if not found:
-        return None
-    words = f"What each class of {study.split} was taken for, over all runs of an arm, in percent of the true class."
-    if len(labels) > MOST_CLASSES:
-        tables = [_commonest(name, counts, labels) for name, counts, _ in found]
-        return Section("Confusion", (Words(f"{words} With {len(labels)} classes: the commonest confusions."), *tables))
-    figures = tuple(
-        Figure(
-            charts.matrix(f"Confusion of {name}", labels, counts),
-            name,
-            Table(
-                ("true", *(f">{label}" for label in labels)),
-                tuple((label, *(f"{n:,}" for n in row)) for label, row in zip(labels, counts, strict=True)),
-                folded="Counts",
-            ),
-        )
-        for name, counts, _ in found
-    )
-    return Section("Confusion", (Words(words), Gallery(figures, small=True)))
-
-
-def _commonest(name: str, counts: Sequence[Sequence[int]], labels: Sequence[str], most: int = 15) -> Table:
-    pairs = [(n, i, j, sum(row)) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
-    pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    rows = tuple((labels[i], labels[j], f"{n:,}", f"{100 * n / whole:.1f} %") for n, i, j, whole in pairs[:most])
-    return Table(("true", "taken for", ">times", ">of the class"), rows, name)
-
-
-def _mistakes(study: Study) -> Section | None:
-    if not study.mistakes:
-        return None
-    words = (
-        f"The wrong answers that the first run of {study.best}, the arm that is best on valid, was surest of. Where "
-        "the answer looks right to you, look at the label."
-    )
-    return Section("The most confident mistakes", (Words(words), Mistakes(study.mistakes)))
-
-
-def _reliability(study: Study) -> Section | None:
-    looks = _looks(study)
-    least = 0.5 if len(study.comparison.labels) == 2 else 0.0
-    figures = tuple(
-        Figure(
-            charts.reliability(f"Reliability of {arm.result.name}", looks[arm.result.name], arm.bins, least),
-            arm.result.name,
-            Table(
-                (">confidence", ">accuracy", ">answers"),
-                tuple((f"{sure:.3f}", f"{right:.3f}", f"{n:,}") for sure, right, n in arm.bins),
-                folded="The numbers",
-            ),
-        )
-        for arm in study.arms
-        if arm.bins
-    )
-    if not figures:
-        return None
-    words = (
-        f"How often an answer on {study.split} is right, by how sure the model was of it. On the dashed diagonal the "
-        "two agree; below it the model is too sure of itself. A dot’s area is its share of the answers."
-    )
-    return Section("Reliability", (Words(words), Gallery(figures, small=True)))
-
-
 def _parameters(study: Study) -> Section | None:
     section = parameters(
         (arm.result.name, run.parameters) for arm in study.arms for run in arm.runs if run.parameters is not None
@@ -471,36 +356,10 @@ def _parameters(study: Study) -> Section | None:
     return Section(section.title, (*section.blocks, Table(("arm", ">parameters", ">that train"), tuple(rows))))
 
 
-def parameters(found: Iterable[tuple[str, Count]]) -> Section | None:
-    """A picture and a table for each model that differs in its numbers, under the names of all that share them."""
-    names: dict[tuple[Any, ...], list[str]] = {}
-    for name, counted in found:
-        names.setdefault(counted.blocks, []).append(name)
-    blocks = [
-        Beside(_parameter_figure(Count(parts), ", ".join(dict.fromkeys(shared))), (_parameter_table(Count(parts)),))
-        for parts, shared in names.items()
-    ]
-    return Section("Parameters by block", tuple(blocks)) if blocks else None
-
-
-def _parameter_figure(counted: Count, name: str) -> Figure:
-    blocks = [block for block in counted.blocks if not block.shared]
-    scale, unit = (1e6, "million parameters") if counted.total >= 1e6 else (1e3, "thousand parameters")
-    rows = [Row(block.name, Look(0), block.number / scale, f"{block.number:,}") for block in blocks]
-    x = charts.axis(unit, [0.0, *(row.value for row in rows)], count=4)
-    return Figure(charts.bars(f"Parameters by block: {name}", rows, x), name)
-
-
-def _parameter_table(counted: Count, folded: str = "") -> Table:
-    rows = [(b.name, "shared" if b.shared else f"{b.number:,}", b.formula, str(b.copies)) for b in counted.blocks]
-    rows.append(("total", f"{counted.total:,}", "", ""))
-    return Table(("block", ">parameters", "formula of each", ">×"), tuple(rows), folded=folded)
-
-
 def _cost(study: Study) -> Section | None:
     looks = _looks(study)
     memory = [value for arm in study.arms for run in arm.runs for value in run.manifest.get("peak_memory", {}).values()]
-    scale, unit = (2.0**30, "GiB") if max(memory, default=0) > 4 * 2**30 else (2.0**20, "MiB")
+    scale, unit = memory_unit(memory)
     quantities: list[tuple[str, str, Callable[[Run], float | None]]] = [
         ("Time", "seconds", lambda run: run.manifest.get("seconds")),
         ("Speed", "tokens a second", lambda run: run.speed),
@@ -509,18 +368,18 @@ def _cost(study: Study) -> Section | None:
     ]
     figures = []
     columns: dict[str, dict[str, float]] = {}
-    for title, measured, measure in quantities:
+    for title, label, measure in quantities:
         means = {arm.result.name: _mean(measure(run) for run in arm.runs) for arm in study.arms}
         there = {name: value for name, value in means.items() if value is not None}
         if there:
-            rows = [Row(name, looks[name], value, _measured(value)) for name, value in there.items()]
-            x = charts.axis(measured, [0.0, *there.values()], count=3)
+            rows = [Row(name, looks[name], value, measured(value)) for name, value in there.items()]
+            x = charts.axis(label, [0.0, *there.values()], count=3)
             figures.append(Figure(charts.bars(title, rows, x), title))
-            columns[f"{title.removesuffix(' at its peak')}, {measured}"] = there
+            columns[f"{title.removesuffix(' at its peak')}, {label}"] = there
     if not figures:
         return None
     names = [arm.result.name for arm in study.arms]
-    cells = tuple((name, *(_measured(column.get(name)) for column in columns.values())) for name in names)
+    cells = tuple((name, *(measured(column.get(name)) for column in columns.values())) for name in names)
     words = (
         "Means over the runs of an arm on all labels; the speed is that of training alone. A process’s memory "
         "is its highest mark since it began: where runs follow each other in one process, a "
@@ -538,232 +397,3 @@ def _memory(run: Run, kind: str, scale: float) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
     return float(np.mean(found)) if found else None
-
-
-def _doctor(study: Study) -> Section | None:
-    doctor = study.data.get("doctor")
-    if not doctor:
-        return None
-    rows = tuple(
-        (
-            split["name"],
-            f"{split['rows']:,}",
-            ", ".join(f"{label} {share:.1%}" for label, share in list(split["balance"].items())[:8]),
-            *(f"{split['words'][key]:.0f}" for key in ("median", "most", "longest")),
-        )
-        for split in doctor["splits"]
-    )
-    head = ("split", ">rows", "labels", ">words: median", ">95th of 100", ">longest")
-    findings = Findings(tuple(doctor["findings"]), tuple(doctor["unexamined"]))
-    return Section("What the doctor found in the data", (Table(head, rows), findings))
-
-
-# --- how it was made ---
-
-
-def _settings(study: Study) -> Section:
-    neural = [arm for arm in study.arms if arm.result.mode != "baseline"]
-    rest = [arm for arm in study.arms if arm.result.mode == "baseline"]
-    tables = [*_settings_tables(neural, "arm"), *_settings_tables(rest, "baseline")]
-    return Section(
-        "Settings",
-        (Words("What differs between the arms is marked ●; what is the same in all of them is folded away."), *tables),
-    )
-
-
-def _settings_tables(arms: Sequence[Arm], noun: str) -> list[Table]:
-    if not arms:
-        return []
-    keys = dict.fromkeys(key for arm in arms for run in arm.runs for key in run.settings)
-    found = {key: [_values(run.settings.get(key) for run in arm.runs) for arm in arms] for key in keys}
-    differ = {key: values for key, values in found.items() if len(set(values)) > 1}
-    same = {key: values[0] for key, values in found.items() if key not in differ}
-    tables = []
-    if differ:
-        rows = tuple((f"● {key}", *values) for key, values in differ.items())
-        tables.append(Table(("setting", *(arm.result.name for arm in arms)), rows))
-    if same:
-        title = f"The same in every {noun}: {_number(len(same), 'setting')}"
-        tables.append(Table(("setting", "value"), tuple(same.items()), folded=title))
-    return tables
-
-
-def _values(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys("–" if value is None else _plain(value) for value in values))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _again(study: Study) -> Section:
-    manifests = [run.manifest for arm in study.arms for run in arm.runs]
-    rows = [(key, _values(m[key] for m in manifests if key in m)) for key in SURROUNDINGS]
-    finished = sorted(m["finished"] for m in manifests if "finished" in m)
-    rows += [("finished", " to ".join(dict.fromkeys((finished[0], finished[-1]))))] if finished else []
-    prints = [
-        (f"data: {name}", digest, f"{study.data.get('rows', {}).get(name, 0):,} rows")
-        for name, digest in study.data.get("fingerprint", {}).items()
-    ]
-    prints += [
-        ("tokenizer", digest, "") for digest in dict.fromkeys(m["tokenizer"] for m in manifests if "tokenizer" in m)
-    ]
-    blocks: list[Block] = []
-    if study.settings.get("study") == "compare":
-        path = study.path
-        blocks += [Words("To run it again, from the folder it was first run in:")]
-        blocks += [Code(_command("compare", f"{path}/study.toml", f"{path}-again"))]
-        blocks += [Code(to_toml(study.settings), folded="study.toml")]
-    else:
-        lines = [
-            _command("finetune", f"{run.path}/run.toml", f"{run.path}-again") for arm in study.arms for run in arm.runs
-        ]
-        blocks += [Words("To run them again, from the folder they were first run in:"), Code("\n".join(lines))]
-    blocks.append(Table(("", ""), tuple(row for row in rows if row[1]), "Versions and hardware"))
-    if prints:
-        blocks.append(Table(("", "fingerprint", ""), tuple(prints), "Fingerprints"))
-    blocks.append(_runs_table(study))
-    return Section("To run it again", tuple(blocks))
-
-
-def _command(verb: str, recipe: str, out: str) -> str:
-    return f"headstart {verb} {shlex.quote(recipe)} --out {shlex.quote(out)}"
-
-
-def _runs_table(study: Study) -> Table:
-    """Every run there is, with its scores."""
-    arms = study.comparison.curves or study.comparison.arms
-    rows = tuple(
-        (
-            arm.name,
-            f"{arm.labels:,}" if arm.labels else "all",
-            str(run.seed),
-            f"{run.valid['accuracy']:.3f}",
-            *(f"{run.test[metric]:.3f}" if metric in run.test else "" for metric in METRICS),
-            run.degenerate or "",
-            run.path,
-        )
-        for arm in arms
-        for run in arm.runs
-    )
-    scored = tuple(f">{study.split} {name}" for name in METRICS.values())
-    head = ("arm", ">labels", ">seed", ">valid accuracy", *scored, "degenerate", "folder")
-    return Table(head, rows, folded=f"Every run: {len(rows):,}")
-
-
-# --- pretraining ---
-
-
-def of_pretraining(found: Pretraining) -> Section:
-    """The loss and the bits per byte of a language model, and what it is made of."""
-    valid = tuple((float(step), scores["loss"]) for step, scores in found.valid if "loss" in scores)
-    series = [Series("train", Look(1), found.loss, marked=False)] if found.loss else []
-    series += [Series("valid", Look(0), valid)] if valid else []
-    objective = str(found.result.get("objective", ""))
-    facts = [f"Objective {objective}, weights {found.result.get('weights', 'fresh')}"]
-    facts += [f"{found.result[key]:,} {key}" for key in ("steps", "tokens") if key in found.result]
-    facts += [f"{found.run.speed:,.0f} tokens a second"] if found.run.speed else []
-    blocks: list[Block] = [Words(", ".join(facts) + ".")]
-    figures = []
-    if series:
-        figures.append(_by_step("Loss", "loss, nats a token", series))
-    bits = tuple((float(step), s["bits_per_byte"]) for step, s in found.valid if "bits_per_byte" in s)
-    if bits:
-        figures.append(_by_step("Bits per byte", "bits per byte on valid", [Series("valid", Look(0), bits)]))
-    if figures:
-        blocks.append(Gallery(tuple(figures)))
-    names = list(dict.fromkeys(name for _, scores in found.valid for name in scores))
-    rows = tuple(
-        (f"{step:,}", *(f"{scores[name]:,.4g}" if name in scores else "" for name in names))
-        for step, scores in _some(found.valid)
-    )
-    if rows:
-        head = (">step", *(f">{name.replace('_', ' ')}" for name in names))
-        blocks.append(Table(head, rows, folded="On valid, by step"))
-    if found.loss:
-        lost = tuple((f"{step:,.0f}", f"{loss:.4f}") for step, loss in _some(found.loss))
-        blocks.append(Table((">up to step", ">mean loss"), lost, folded="Loss on train, by step"))
-    if found.run.parameters is not None:
-        counted = found.run.parameters
-        blocks.append(_parameter_table(counted, f"Parameters by block: {counted.total:,}"))
-    settings = _settings_tables_of(found.run)
-    blocks += [Code(_command("pretrain", f"{found.run.path}/run.toml", f"{found.run.path}-again")), settings]
-    return Section(f"Pretraining: {found.name}", tuple(blocks))
-
-
-def _by_step(title: str, label: str, series: Sequence[Series]) -> Figure:
-    steps = [step for s in series for step, _ in s.points]
-    y = charts.axis(label, [value for s in series for _, value in s.points])
-    x = charts.axis("step", [0.0, *steps], count=4, whole=True)
-    return Figure(charts.lines(f"{title} by step", series, x, y), title)
-
-
-def _settings_tables_of(run: Run) -> Table:
-    rows = tuple((key, _plain(value)) for key, value in run.settings.items())
-    return Table(("setting", "value"), rows, folded=f"Settings: {len(rows)}")
-
-
-# --- numbers as words ---
-
-
-def _estimate(found: Estimate | None) -> Cell:
-    return "" if found is None else Aside(f"{found.value:.3f}", f"{found.low:.3f}–{found.high:.3f}")
-
-
-def _points(found: Estimate | None) -> Cell:
-    if found is None:
-        return ""
-    each = _times_100(found)
-    return Aside(_signed(each.value), f"{_signed(each.low)} to {_signed(each.high)}")
-
-
-def _times_100(each: Estimate) -> Estimate:
-    return Estimate(100 * each.value, 100 * each.low, 100 * each.high)
-
-
-def _signed(value: float) -> str:
-    """With its sign, and a minus as long as the plus.
-
-    >>> _signed(6.24), _signed(-0.31), _signed(-0.04)
-    ('+6.2', '−0.3', '0.0')
-    """
-    text = f"{value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
-
-
-def _chance(value: float) -> str:
-    """
-    >>> _chance(0.5), _chance(0.99996), _chance(0.0)
-    ('50 %', 'over 99.9 %', 'under 0.1 %')
-    """
-    if value > 0.999:
-        return "over 99.9 %"
-    if value < 0.001:
-        return "under 0.1 %"
-    return f"{100 * value:.1f} %".replace(".0 ", " ")
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _measured(value: float | None) -> str:
-    """
-    >>> _measured(12345.6), _measured(42.31), _measured(3.456), _measured(None)
-    ('12,346', '42.3', '3.46', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _some(items: Sequence[Any]) -> Sequence[Any]:
-    """At most MOST_ROWS of them, evenly, the last among them."""
-    every = -(-len(items) // MOST_ROWS)
-    return items[(len(items) - 1) % every :: every] if items else items

@@ -110,7 +110,9 @@ class Study:
                 baseline(run.settings["kind"], self.splits, run.settings, run.folder)
             else:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
-                finetune(settings, run.folder, resume=True, keep_model=run.keep_model, remark=remark)
+                finetune(
+                    settings, run.folder, splits=self.splits, resume=True, keep_model=run.keep_model, remark=remark
+                )
         except (TrainingError, torch.OutOfMemoryError) as error:
             write_json(run.failure, {"error": str(error).splitlines()[0]})
             return False

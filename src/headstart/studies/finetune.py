@@ -33,7 +33,7 @@ from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
 from headstart.training.record import Listener, open_run
-from headstart.training.scores import Floats, Scores, classify, frozen_features, score
+from headstart.training.scores import Floats, Scores, classify, fit_temperature, frozen_features, score
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,21 @@ def finetune(
     settings: FinetuneSettings,
     out: str | Path,
     *,
+    splits: Mapping[str, Examples] | None = None,
     resume: bool = False,
     keep_model: bool = True,
     listen: Listener | None = None,
     remark: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has."""
+    """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has.
+
+    `splits` are the texts, where whoever asks has read them already.
+    """
     device = pick_device(settings.device)
     base = open_base(settings)
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
-    data = load_data(settings, base.tokenizer, window, remark)
+    data = load_data(settings, base.tokenizer, window, remark, splits)
     run = open_run(out, "finetune", settings.to_mapping(), resume=resume)
     if run.done:
         remark(f"{run.path} is done already")
@@ -90,7 +94,7 @@ def finetune(
     manifest["tokenizer"] = base.tokenizer.fingerprint
     if settings.prediction_files:
         _write_predictions(run.path, data, predicted)
-    checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer) if keep_model else None
+    checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
     run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
     return result
 
@@ -119,10 +123,14 @@ def evaluate(
 
 
 def load_data(
-    settings: FinetuneSettings, tokenizer: Tokenizer, window: int, remark: Callable[[str], None] = lambda text: None
+    settings: FinetuneSettings,
+    tokenizer: Tokenizer,
+    window: int,
+    remark: Callable[[str], None] = lambda text: None,
+    splits: Mapping[str, Examples] | None = None,
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
-    examples = read_splits(settings, remark)
+    examples = dict(read_splits(settings, remark) if splits is None else splits)
     labels = examples["train"].labels
     if settings.labels is not None:
         examples["train"] = subset(examples["train"], settings.labels, settings.seed)
@@ -210,6 +218,7 @@ def _scores(
             predicted[name] = classify(model, data.encoded[name], precision, features.get(name))
             result[name] = score(predicted[name], data.encoded[name].labels)
     result |= {
+        "temperature": fit_temperature(predicted["valid"], data.encoded["valid"].labels),
         "mode": settings.mode,
         "weights": "fresh" if settings.mode == "scratch" else f"from {settings.init}",
         "labels": list(data.labels),

@@ -81,7 +81,7 @@ def gather(
 
     `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are told from.
     """
-    read = {key: [read_run(path) for path in paths] for key, paths in runs.items()}
+    read = {key: sorted(map(read_run, paths), key=lambda run: run.seed) for key, paths in runs.items()}
     everyone = [run for each in read.values() for run in each]
     _check_alike(everyone)
     outcomes = {key: _outcome(each) for key, each in read.items()}
@@ -115,9 +115,15 @@ def gather(
         {arm.name: outcome for (arm, budget), outcome in found.items() if budget == most}
         for found in (outcomes, leak_free)
     )
+    seeds = {arm.name: [run.seed for run in arm.runs] for arm in arms}
+    paired = [  # runs made one by one may have other seeds from arm to arm; a single run stands against every seed
+        (one, other)
+        for one, other in pairs(arms, plain.reference)
+        if seeds[one] == seeds[other] or 1 in (len(seeds[one]), len(seeds[other]))
+    ]
     plain = replace(
         plain,
-        differences=tuple(_differences(pairs(arms, plain.reference), by_name, leak_free_by_name)),
+        differences=tuple(_differences(paired, by_name, leak_free_by_name)),
         worth=tuple(_worth(plain, {(arm.name, budget): found for (arm, budget), found in outcomes.items()})),
     )
     return replace(plain, verdict=verdict(plain))
@@ -220,8 +226,8 @@ def _worth(plain: Comparison, outcomes: Mapping[tuple[str, int], Outcome]) -> li
         return []
     found = []
     for arm, against in speakers(plain.arms):
-        curve = [(budget, outcomes[against.name, budget]) for budget in budgets]
-        for budget in budgets:
+        curve = [(budget, outcomes[against.name, budget]) for budget in budgets if (against.name, budget) in outcomes]
+        for budget in (each for each in budgets if (arm.name, each) in outcomes):
             worth = statistics.worth(curve, outcomes[arm.name, budget])
             found.append(WorthResult(arm.name, against.name, budget, worth.value, worth.low, worth.high, worth.at_most))
     return found

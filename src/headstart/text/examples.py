@@ -128,6 +128,11 @@ def read_examples(
     return Examples(tuple(rows), tuple(remarks))
 
 
+def stream_texts(path: Path, remarks: list[str], skipped: Skipped | None) -> Iterator[Example]:
+    """The texts of a file that is no table, one by one, their labels left aside."""
+    return _rows(path, _Columns(None, None, None), False, remarks, skipped)
+
+
 @dataclass(frozen=True)
 class _Columns:
     text: str | None
@@ -172,6 +177,14 @@ def _table_rows(
                 yield _example(dict(zip(columns.given(), values, strict=True)), columns, path, line)
             except DataError as error:
                 refuse(error, skipped)
+
+
+def choose_texts(table: Table, text: str | None, second: str | None) -> tuple[str, str | None, tuple[str, ...]]:
+    """The columns of a table that hold the text and, for pairs, the second one; and what was guessed of them."""
+    named = _Columns(text, second, None)
+    columns = _choose(table, named, labelled=False)
+    assert columns.text is not None
+    return columns.text, columns.second, tuple(_guesses(named, columns))
 
 
 def _choose(table: Table, named: _Columns, labelled: bool) -> _Columns:

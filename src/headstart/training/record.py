@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headstart import __version__
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_toml, to_toml
@@ -37,6 +36,7 @@ from headstart.errors import MissingExtra, OutputError
 from headstart.files import holds_something, new_file, write_json, write_text
 from headstart.training.loop import Evaluated, Event, Loop, Saved, Step
 from headstart.training.state import Saver, read_newest
+from headstart.version import __version__
 
 Listener = Callable[[Event], None]
 

@@ -47,13 +47,38 @@ def macro_f1(predicted: NDArray[np.int64], labels: NDArray[np.int64], classes: i
     return float(np.mean(found))
 
 
+def fit_temperature(log_probabilities: Floats, labels: NDArray[np.int64]) -> float:
+    """What to divide logits by so that the loss is least on these rows.
+
+    Each right class counts as almost sure, by one row in n + 2: a set without a mistake would ask for certainty.
+
+    >>> rows = np.log([[0.99, 0.01]] * 3 + [[0.01, 0.99]])
+    >>> round(fit_temperature(rows, np.array([0, 0, 0, 0])), 1)  # three right of four, and 99 % sure of each
+    5.2
+    """
+    from scipy.optimize import minimize_scalar
+
+    count, classes = log_probabilities.shape
+    aim = np.full((count, classes), 1 / (count + 2) / classes)
+    aim[np.arange(count), labels] += 1 - 1 / (count + 2)
+
+    def loss(logarithm: float) -> float:
+        scaled = log_probabilities / np.exp(logarithm)
+        scaled = scaled - scaled.max(1, keepdims=True)
+        return float(-(aim * (scaled - np.log(np.exp(scaled).sum(1, keepdims=True)))).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(50)), method="bounded").x))
+
+
 @torch.no_grad()
-def classify(model: Model, data: Encoded, precision: Precision, features: torch.Tensor | None = None) -> Floats:
+def classify(
+    model: Model, data: Encoded, precision: Precision, features: torch.Tensor | None = None, *, tokens: int = TOKENS
+) -> Floats:
     """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them."""
     was_training = model.training
     model.eval()
     out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
-    for rows, batch in _batches(data, model.device):
+    for rows, batch in _batches(data, model.device, tokens):
         with autocast(precision, model.device):
             if features is None:
                 logits = model(batch.ids, layout_of(batch), batch.segments)
@@ -79,8 +104,8 @@ def frozen_features(model: Model, data: Encoded, precision: Precision) -> torch.
     return out
 
 
-def _batches(data: Encoded, device: torch.device) -> Iterable[Any]:
-    for rows in in_order(data, TOKENS):
+def _batches(data: Encoded, device: torch.device, tokens: int = TOKENS) -> Iterable[Any]:
+    for rows in in_order(data, tokens):
         yield rows, data.batch(rows).to(device)
 
 

@@ -1,0 +1,82 @@
+"""`headstart predict`: a file of texts in, a file of labels out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from headstart.cli.console import left_out, print_json, remark, silent
+
+EVERY = 5.0  # seconds between plain lines
+
+
+def predict(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A run folder, or the folder of a classifier.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Texts: csv, tsv, jsonl, parquet, txt; - is standard input.")
+    ],
+    out: Annotated[
+        str, typer.Option(help="csv, tsv, jsonl, parquet, or txt for the labels alone; - is standard output, as jsonl.")
+    ] = "-",
+    text: Annotated[str | None, typer.Option(help="Name of the column with the text.")] = None,
+    second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
+    abstain_below: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Give no label where the model is less sure than this.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")] = False,
+) -> None:
+    """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
+    from headstart.text.skipped import Skipped
+    from headstart.use.classifier import Classifier
+    from headstart.use.predictions import predict_file
+
+    say = silent if quiet else remark
+    classifier = Classifier.load(folder, device)
+    skipped = Skipped() if skip_bad else None
+    began = time.monotonic()
+    with _progress(quiet) as progress:
+        done = predict_file(
+            classifier, source, out, text=text, second=second, abstain_below=abstain_below,
+            skipped=skipped, remark=say, progress=progress,
+        )  # fmt: skip
+    seconds = time.monotonic() - began
+    if skipped is not None:
+        left_out(skipped.count, skipped.lines)
+    if as_json:
+        print_json(
+            {"rows": done.rows, "labels": {name or "": n for name, n in done.labels.items()}, "seconds": seconds}
+        )
+        return
+    counts = ", ".join(f"{name or 'no label'} {count:,}" for name, count in sorted(done.labels.items(), key=str))
+    say(f"{done.rows:,} texts in {seconds:.1f} s ({done.rows / max(seconds, 1e-9):,.0f} a second): {counts}")
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A counter on a terminal, a line every few seconds elsewhere."""
+    if quiet:
+        yield lambda rows: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.status import Status
+
+        with Status("reading", console=Console(stderr=True)) as status:
+            yield lambda rows: status.update(f"{rows:,} texts")
+    else:
+        last = time.monotonic()
+
+        def tell(rows: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= EVERY:
+                last = time.monotonic()
+                remark(f"{rows:,} texts")
+
+        yield tell

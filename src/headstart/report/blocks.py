@@ -1,0 +1,188 @@
+"""What a section is made of, and how numbers are said in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from markupsafe import Markup
+
+from headstart.report.records import Mistake
+from headstart.studies.statistics import Estimate
+
+METRICS = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration": "calibration error"}
+MOST_ROWS = 60  # of the table under a long line
+
+
+# --- blocks; `kind` names the macro that draws one ---
+
+
+class Aside(NamedTuple):
+    """A number, and its interval in smaller type."""
+
+    value: str
+    aside: str
+
+
+Cell = str | Aside
+
+
+@dataclass(frozen=True)
+class Words:
+    kind: ClassVar[str] = "words"
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A column whose name begins with `>` is flush right, as numbers are; one with `~` has words that may wrap.
+
+    `folded` is the line to open it with.
+    """
+
+    kind: ClassVar[str] = "table"
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    folded: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    kind: ClassVar[str] = "figure"
+    svg: Markup
+    caption: str = ""
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A figure, and where there is room, words or a table beside it."""
+
+    kind: ClassVar[str] = "beside"
+    figure: Figure
+    blocks: tuple[Words | Table, ...]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    kind: ClassVar[str] = "gallery"
+    figures: tuple[Figure, ...]
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    kind: ClassVar[str] = "mistakes"
+    items: tuple[Mistake, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    kind: ClassVar[str] = "findings"
+    items: tuple[Mapping[str, Any], ...]
+    unexamined: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    kind: ClassVar[str] = "code"
+    text: str
+    folded: str = ""
+
+
+Block = Words | Table | Figure | Beside | Gallery | Mistakes | Findings | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    blocks: tuple[Block, ...]
+
+
+# --- values as words ---
+
+
+def values_of(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys("–" if value is None else plainly(value) for value in values))
+
+
+def plainly(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def command(verb: str, recipe: str, out: str) -> str:
+    return f"headstart {verb} {shlex.quote(recipe)} --out {shlex.quote(out)}"
+
+
+# --- numbers as words ---
+
+
+def estimate(found: Estimate | None) -> Cell:
+    return "" if found is None else Aside(f"{found.value:.3f}", f"{found.low:.3f}–{found.high:.3f}")
+
+
+def in_points(found: Estimate | None) -> Cell:
+    if found is None:
+        return ""
+    each = times_100(found)
+    return Aside(signed(each.value), f"{signed(each.low)} to {signed(each.high)}")
+
+
+def times_100(each: Estimate) -> Estimate:
+    return Estimate(100 * each.value, 100 * each.low, 100 * each.high)
+
+
+def signed(value: float) -> str:
+    """With its sign, and a minus as long as the plus.
+
+    >>> signed(6.24), signed(-0.31), signed(-0.04)
+    ('+6.2', '−0.3', '0.0')
+    """
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def chance(value: float) -> str:
+    """
+    >>> chance(0.5), chance(0.99996), chance(0.0)
+    ('50 %', 'over 99.9 %', 'under 0.1 %')
+    """
+    if value > 0.999:
+        return "over 99.9 %"
+    if value < 0.001:
+        return "under 0.1 %"
+    return f"{100 * value:.1f} %".replace(".0 ", " ")
+
+
+def p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def measured(value: float | None) -> str:
+    """
+    >>> measured(12345.6), measured(42.31), measured(3.456), measured(None)
+    ('12,346', '42.3', '3.46', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def memory_unit(values: Iterable[float]) -> tuple[float, str]:
+    """What bytes are told in: how many there are in one, and its name."""
+    return (2.0**30, "GiB") if max(values, default=0) > 4 * 2**30 else (2.0**20, "MiB")
+
+
+def number_of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def some(items: Sequence[Any]) -> Sequence[Any]:
+    """At most MOST_ROWS of them, evenly, the last among them."""
+    every = -(-len(items) // MOST_ROWS)
+    return items[(len(items) - 1) % every :: every] if items else items

@@ -1,0 +1,119 @@
+"""What the page says about how a study was made: its settings, versions, fingerprints, and the way to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headstart.config import to_toml
+from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, number_of, values_of
+from headstart.report.records import Arm, Study
+
+SURROUNDINGS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
+
+
+def doctor(study: Study) -> Section | None:
+    found = study.data.get("doctor")
+    if not found:
+        return None
+    rows = tuple(
+        (
+            split["name"],
+            f"{split['rows']:,}",
+            ", ".join(f"{label} {share:.1%}" for label, share in list(split["balance"].items())[:8]),
+            *(f"{split['words'][key]:.0f}" for key in ("median", "most", "longest")),
+        )
+        for split in found["splits"]
+    )
+    head = ("split", ">rows", "labels", ">words: median", ">95th of 100", ">longest")
+    findings = Findings(tuple(found["findings"]), tuple(found["unexamined"]))
+    return Section("What the doctor found in the data", (Table(head, rows), findings))
+
+
+def settings(study: Study) -> Section:
+    neural = [arm for arm in study.arms if arm.result.mode != "baseline"]
+    rest = [arm for arm in study.arms if arm.result.mode == "baseline"]
+    tables = [*_settings_tables(neural, "arm"), *_settings_tables(rest, "baseline")]
+    return Section(
+        "Settings",
+        (Words("What differs between the arms is marked ●; what is the same in all of them is folded away."), *tables),
+    )
+
+
+def _settings_tables(arms: Sequence[Arm], noun: str) -> list[Table]:
+    if not arms:
+        return []
+    keys = dict.fromkeys(key for arm in arms for run in arm.runs for key in run.settings)
+    found = {key: [values_of(run.settings.get(key) for run in arm.runs) for arm in arms] for key in keys}
+    differ = {key: values for key, values in found.items() if len(set(values)) > 1}
+    same = {key: values[0] for key, values in found.items() if key not in differ}
+    tables = []
+    if differ:
+        rows = tuple((f"● {key}", *values) for key, values in differ.items())
+        tables.append(Table(("setting", *(arm.result.name for arm in arms)), rows))
+    return [*tables, shared(same, noun)] if same else tables
+
+
+def shared(settings: Mapping[str, str], noun: str) -> Table:
+    """The settings that are the same in every run, folded away."""
+    title = f"The same in every {noun}: {number_of(len(settings), 'setting')}"
+    return Table(("setting", "value"), tuple(settings.items()), folded=title)
+
+
+def again(study: Study) -> Section:
+    blocks: list[Block] = []
+    if study.settings.get("study") == "compare":
+        blocks += the_study_again("compare", study.path, study.settings)
+    else:
+        lines = [
+            command("finetune", f"{run.path}/run.toml", f"{run.path}-again") for arm in study.arms for run in arm.runs
+        ]
+        blocks += [Words("To run them again, from the folder they were first run in:"), Code("\n".join(lines))]
+    blocks += surroundings([run.manifest for arm in study.arms for run in arm.runs], study.data)
+    return Section("To run it again", (*blocks, _runs_table(study)))
+
+
+def the_study_again(verb: str, path: str, settings: Mapping[str, Any]) -> list[Block]:
+    """The command that makes the same study anew, and the recipe that it reads."""
+    return [
+        Words("To run it again, from the folder it was first run in:"),
+        Code(command(verb, f"{path}/study.toml", f"{path}-again")),
+        Code(to_toml(settings), folded="study.toml"),
+    ]
+
+
+def surroundings(manifests: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Table]:
+    """Versions, hardware and fingerprints, of all the runs together."""
+    rows = [(key, values_of(m[key] for m in manifests if key in m)) for key in SURROUNDINGS]
+    finished = sorted(m["finished"] for m in manifests if "finished" in m)
+    rows += [("finished", " to ".join(dict.fromkeys((finished[0], finished[-1]))))] if finished else []
+    prints = [
+        (f"data: {name}", digest, f"{data.get('rows', {}).get(name, 0):,} rows")
+        for name, digest in data.get("fingerprint", {}).items()
+    ]
+    prints += [
+        ("tokenizer", digest, "") for digest in dict.fromkeys(m["tokenizer"] for m in manifests if "tokenizer" in m)
+    ]
+    tables = [Table(("", ""), tuple(row for row in rows if row[1]), "Versions and hardware")]
+    return tables + ([Table(("", "fingerprint", ""), tuple(prints), "Fingerprints")] if prints else [])
+
+
+def _runs_table(study: Study) -> Table:
+    """Every run there is, with its scores."""
+    arms = study.comparison.curves or study.comparison.arms
+    rows = tuple(
+        (
+            arm.name,
+            f"{arm.labels:,}" if arm.labels else "all",
+            str(run.seed),
+            f"{run.valid['accuracy']:.3f}",
+            *(f"{run.test[metric]:.3f}" if metric in run.test else "" for metric in METRICS),
+            run.degenerate or "",
+            run.path,
+        )
+        for arm in arms
+        for run in arm.runs
+    )
+    scored = tuple(f">{study.split} {name}" for name in METRICS.values())
+    head = ("arm", ">labels", ">seed", ">valid accuracy", *scored, "degenerate", "folder")
+    return Table(head, rows, folded=f"Every run: {len(rows):,}")

@@ -1,0 +1,185 @@
+"""What the page says about a sweep: every trial with its scores, and which of them is best on valid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headstart.report import charts
+from headstart.report.blocks import (
+    Aside,
+    Cell,
+    Figure,
+    Gallery,
+    Section,
+    Table,
+    Words,
+    measured,
+    memory_unit,
+    number_of,
+    values_of,
+)
+from headstart.report.charts import Point
+from headstart.report.recipe import shared, surroundings, the_study_again
+from headstart.report.records import Tuning
+from headstart.studies.trials import ALWAYS, Sweep, Trial, plain, shown
+
+
+def summary(tuning: Tuning) -> str:
+    """What was tried, in a line."""
+    found = tuning.sweep
+    kind = "grid of" if found.kind == "grid" else "search over"
+    return f"{kind} {_listed([_named(name) for name in found.swept])}, {number_of(len(found.trials), 'trial')}"
+
+
+def headline(tuning: Tuning) -> str:
+    """The best trial and its scores."""
+    found = tuning.sweep
+    if found.best is None or found.best.valid is None:
+        return "No trial has a score on valid."
+    number = 1 + found.trials.index(found.best)
+    chosen = _listed([f"{_named(name)} {_value(found.best.settings[name])}" for name in found.swept])
+    scores = f"{found.best.valid['accuracy']:.3f} on valid"
+    scores += f", {found.best.test['accuracy']:.3f} on test" if found.best.test else ""
+    return f"Best on valid is trial {number} of {len(found.trials)}, with {chosen}: {scores}."
+
+
+def verdict(tuning: Tuning) -> tuple[str, ...]:
+    """How far the best trial's scores can be trusted, and what became of them all."""
+    found = tuning.sweep
+    done = sum(trial.valid is not None for trial in found.trials)
+    said = []
+    if found.best is not None and done > 1:
+        test = "the score on test had no part in the choice" if found.best.test else "there is no test beside it"
+        said.append(f"It was chosen as the highest of {done} on valid, so its score there flatters it; {test}.")
+    ends = {
+        "done": done,
+        "failed": sum(trial.error is not None for trial in found.trials),
+        "pruned": sum(trial.pruned is not None for trial in found.trials),
+    }
+    ends["not done yet"] = len(found.trials) - sum(ends.values())
+    if done < len(found.trials):
+        counts = ", ".join(f"{count} {how}" for how, count in ends.items() if count)
+        said.append(f"{number_of(len(found.trials), 'trial')}: {counts}.")
+    return tuple(said)
+
+
+def main_figure(tuning: Tuning) -> Figure | None:
+    """Accuracy on valid against the setting that was swept; where there are several, trial by trial."""
+    found = tuning.sweep
+    if not any(trial.valid for trial in found.trials):
+        return None
+    numeric = [name for name in found.swept if _is_numeric(found, name)]
+    return _figure(found, numeric[0] if len(found.swept) == len(numeric) == 1 else None)
+
+
+def of_tuning(tuning: Tuning) -> list[Section]:
+    """The sections of a sweep, in the order of the page."""
+    found = tuning.sweep
+    made = [Section("Trials", (_trials_table(found),))]
+    numeric = [name for name in found.swept if _is_numeric(found, name)]
+    if len(found.swept) > 1 and numeric and any(trial.valid for trial in found.trials):
+        words = "The same trials against each setting whose values are numbers; the other settings vary beside it."
+        figures = tuple(replace(_figure(found, name), caption=_named(name).capitalize()) for name in numeric)
+        made.append(Section("Setting by setting", (Words(words), Gallery(figures))))
+    keys = dict.fromkeys(key for run in tuning.runs for key in run)
+    same = {
+        key: values_of([tuning.runs[0].get(key)])
+        for key in keys
+        if key not in found.swept and all(run.get(key) == tuning.runs[0].get(key) for run in tuning.runs)
+    }
+    if same:
+        made.append(Section("Settings", (Words("What was swept is in the table of trials."), shared(same, "trial"))))
+    again = the_study_again("sweep", tuning.path, tuning.settings), surroundings(tuning.manifests, tuning.data)
+    return [*made, Section("To run it again", (*again[0], *again[1]))]
+
+
+# --- figures ---
+
+
+def _is_numeric(found: Sweep, name: str) -> bool:
+    return all(type(trial.settings[name]) in (int, float) for trial in found.trials)
+
+
+def _figure(found: Sweep, name: str | None) -> Figure:
+    """Every trial against a setting, or in their order."""
+    points, nowhere, best = [], [], None
+    for number, trial in enumerate(found.trials, start=1):
+        x = float(number if name is None else trial.settings[name])
+        where = "" if name is None else f" at {_value(trial.settings[name])}"
+        if trial.valid is None:
+            nowhere.append(Point(x, 0.0, f"trial {number}{where}: {_end(trial)}"))
+            continue
+        title = f"trial {number}{where}: {trial.valid['accuracy']:.4f}"
+        points.append(Point(x, trial.valid["accuracy"], title, f"best: {number}" if trial.best else ""))
+        best = points[-1] if trial.best else best
+    everywhere = [point.x for point in (*points, *nowhere)]
+    if name is None:
+        x_axis, title = charts.axis("trial", everywhere, whole=True), "Accuracy on valid, trial by trial"
+    else:
+        x_axis, title = charts.setting_axis(_named(name), everywhere), f"Accuracy on valid by {_named(name)}"
+    y_axis = charts.axis("accuracy on valid", [point.y for point in points])
+    caption = "A dot a trial; the square is the best."
+    caption += " A cross on the axis is a trial without a score." if nowhere else ""
+    return Figure(charts.scatter(title, points, best, nowhere, x_axis, y_axis), caption)
+
+
+# --- the table ---
+
+
+def _trials_table(found: Sweep) -> Table:
+    """One row a trial: what was swept, what came of it, the usual settings, and what it cost."""
+    usual = [name for name in ALWAYS if name not in found.swept]
+    scale, unit = memory_unit(trial.memory for trial in found.trials if trial.memory is not None)
+    rows = tuple(
+        (
+            f"{number} best" if trial.best else str(number),
+            *(_value(trial.settings[name]) for name in found.swept),
+            *("–" if scores is None else f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)),
+            *(_value(trial.settings[name]) for name in usual),
+            measured(trial.seconds),
+            measured(None if trial.memory is None else trial.memory / scale),
+            _ended(trial),
+        )
+        for number, trial in enumerate(found.trials, start=1)
+    )
+    swept, rest = ([_heading(found, name) for name in names] for names in (found.swept, usual))
+    head = ("trial", *swept, ">valid", ">test", *rest, ">seconds", f">memory, {unit}", "~ended")
+    caption = "Accuracy on valid and on test; the best is chosen on valid"
+    return Table(head, rows, caption)
+
+
+def _heading(found: Sweep, name: str) -> str:
+    return f"{'>' if _is_numeric(found, name) else ''}{_named(name)}"
+
+
+def _ended(trial: Trial) -> Cell:
+    return Aside("failed", trial.error) if trial.error else _end(trial)
+
+
+def _end(trial: Trial) -> str:
+    """How a trial ended, in few words."""
+    if trial.error:
+        return "failed"
+    if trial.pruned is not None:
+        return f"pruned at epoch {trial.pruned}"
+    return "done" if trial.valid else "not done yet"
+
+
+# --- settings as words ---
+
+
+def _named(name: str) -> str:
+    return {"lr": "learning rate"}.get(name, plain(name))
+
+
+def _value(value: object) -> str:
+    return values_of([value]) if value is None or isinstance(value, bool) else shown(value)
+
+
+def _listed(items: Sequence[str]) -> str:
+    """
+    >>> _listed(["a", "b", "c"]), _listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))

@@ -1,0 +1,124 @@
+"""A trained classifier, from its folder to answers.
+
+    reviews = Classifier.load("runs/reviews")
+    reviews.predict(["A tender, witty book.", "Dull from the first page."])
+    # [Prediction(label='pos', probabilities={'neg': 0.03, 'pos': 0.97}), Prediction(label='neg', …)]
+
+Probabilities are calibrated: logits are divided by the temperature that fits valid best, found when the model was
+trained and kept in its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from headstart.checkpoints.exchange import open_model
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import Classifier as ClassifierHead
+from headstart.errors import ConfigError, ModelError
+from headstart.studies.setup import pick_device
+from headstart.text.batches import Encoded
+from headstart.text.examples import Example, Examples
+from headstart.training.precision import choose_precision
+from headstart.training.scores import Floats, classify
+
+Text = str | tuple[str, str]  # a text, or a pair
+CHUNK = 4096  # texts that are read ahead and sorted by length
+TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch, where they run fastest
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A label and the probability of each; no label where the model was less sure than was asked for."""
+
+    label: str | None
+    probabilities: Mapping[str, float]
+
+    @property
+    def best(self) -> str:
+        """The likeliest label, whether or not it was sure enough."""
+        return max(self.probabilities, key=lambda name: self.probabilities[name])
+
+
+class Classifier:
+    """A model, its tokenizer and its labels, ready to answer."""
+
+    def __init__(self, checkpoint: Checkpoint, device: str = "auto", *, where: str = "this model") -> None:
+        head = checkpoint.model.head_config
+        if not isinstance(head, ClassifierHead):
+            kind = "has no head" if head is None else f"is a {head.kind} model"
+            raise ModelError(f"{where} {kind}, and no classifier: `headstart finetune` makes one of it")
+        if checkpoint.tokenizer is None:
+            raise ModelError(f"{where} has no tokenizer, so texts cannot be read: import it with one")
+        self.device = pick_device(device)
+        self.model = checkpoint.model.to(self.device).eval()
+        self.tokenizer = checkpoint.tokenizer
+        self.labels = checkpoint.labels or tuple(str(k) for k in range(head.classes))
+        self.temperature = checkpoint.temperature
+        self.window = self.model.config.window
+        self.precision = choose_precision("auto", self.device)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Classifier:
+        """From a run folder, a model folder, or one of `transformers` with a classifier's head."""
+        return cls(open_model(str(folder)), device, where=str(folder))
+
+    def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
+        """An answer for each text (or pair), in the order asked."""
+        return list(self.stream(texts, abstain_below=abstain_below))
+
+    def stream(self, texts: Iterable[Text], *, abstain_below: float | None = None) -> Iterator[Prediction]:
+        """The same for any number of texts, without holding them all."""
+        if abstain_below is not None and not 0 <= abstain_below <= 1:
+            raise ConfigError("predict", [f"abstain_below is {abstain_below}, and must be from 0 to 1"])
+        for row in self._rows(texts):
+            best = int(row.argmax())
+            sure = abstain_below is None or row[best] >= abstain_below
+            yield Prediction(self.labels[best] if sure else None, dict(zip(self.labels, map(float, row), strict=True)))
+
+    def probabilities(self, texts: Sequence[Text]) -> Floats:
+        """(n, C): the probability of each label, in the order of `labels`."""
+        rows = list(self._rows(texts))
+        return np.stack(rows) if rows else np.zeros((0, len(self.labels)))
+
+    def logits(self, texts: Sequence[Text]) -> Floats:
+        """(n, C): log-probabilities as the model gives them, before the temperature."""
+        encoded = self.encode(texts)
+        with torch.inference_mode():
+            return classify(self.model, encoded, self.precision, tokens=TOKENS.get(self.device.type, TOKENS["cpu"]))
+
+    def encode(self, texts: Sequence[Text]) -> Encoded:
+        """Texts as ids, cut to the model's window."""
+        rows = tuple(_example(text, number) for number, text in enumerate(texts))
+        return Encoded.of(Examples(rows), self.tokenizer, self.labels, self.window)
+
+    def _rows(self, texts: Iterable[Text]) -> Iterator[Floats]:
+        waiting = iter(texts)
+        while chunk := list(islice(waiting, CHUNK)):
+            yield from calibrated(self.logits(chunk), self.temperature)
+
+
+def calibrated(log_probabilities: Floats, temperature: float) -> Floats:
+    """Probabilities at a temperature: above 1 less sure, below 1 more.
+
+    >>> calibrated(np.log([[0.9, 0.1]]), 2.0).round(2).tolist()
+    [[0.75, 0.25]]
+    """
+    scaled = log_probabilities / temperature
+    shifted = np.exp(scaled - scaled.max(1, keepdims=True))
+    made: Floats = shifted / shifted.sum(1, keepdims=True)
+    return made
+
+
+def _example(text: Text, number: int) -> Example:
+    parts = text if isinstance(text, tuple) and len(text) == 2 else (text, None)
+    first, second = parts
+    if not isinstance(first, str) or not isinstance(second, str | None):
+        raise ConfigError("predict", [f"text {number + 1} is {text!r}, expected a string or a pair of strings"])
+    return Example(first, None, second, "text", number + 1)

@@ -1,0 +1,190 @@
+"""The classifier as scikit-learn knows one: it can be cloned, searched over, cross-validated, put in a pipeline.
+
+from headstart import HeadstartClassifier
+
+reviews = HeadstartClassifier(base="runs/base", lr=1e-4).fit(texts, stars)
+reviews.predict(["A tender, witty book."])
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from headstart.errors import ConfigError
+from headstart.model.presets import PRESETS
+from headstart.studies.finetune import finetune
+from headstart.studies.settings import FinetuneSettings
+from headstart.text.examples import Example, Examples
+from headstart.text.tokenizer import Tokenizer
+from headstart.training.loop import Evaluated, Step
+from headstart.training.record import Listener
+from headstart.use.classifier import Classifier, Text
+
+Texts = Sequence[Text] | NDArray[Any]
+PIECES = 8000  # of a tokenizer that is trained on the texts themselves
+FEWEST = 10  # texts from which some are kept aside to choose on
+
+
+class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A text classifier: `fit(texts, labels)`, then `predict`, `predict_proba`, `score`.
+
+    base       a model folder, or a preset such as "small", which starts with fresh weights
+    mode       "full", "frozen" or "scratch"; by default full from a folder, scratch from a preset
+    tokenizer  a tokenizer folder; a preset without one has a tokenizer trained on the texts it is fitted to
+    valid      share of the texts that is kept aside to choose the epoch and the temperature on
+    settings   any other setting of `headstart finetune`, as {"schedule": "constant"}
+    progress   a bar while it trains; by default on a terminal and in a notebook
+
+    Texts are strings, or pairs of strings. Labels are whatever they are; `classes_` has them in order.
+    """
+
+    def __init__(
+        self,
+        base: str = "small",
+        *,
+        mode: Literal["full", "frozen", "scratch"] | None = None,
+        tokenizer: str | None = None,
+        epochs: int = 10,
+        batch_size: int = 8,
+        lr: float = 1e-4,
+        seed: int = 0,
+        valid: float = 0.1,
+        device: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.base = base
+        self.mode = mode
+        self.tokenizer = tokenizer
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.seed = seed
+        self.valid = valid
+        self.device = device
+        self.settings = settings
+        self.progress = progress
+
+    def fit(self, X: Texts, y: Sequence[Any]) -> Self:  # noqa: N803 (scikit-learn's name)
+        """Train on texts and their labels."""
+        texts, labels = _texts(X), _labels(y)
+        check_consistent_length(texts, labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ConfigError(
+                "fit", [f"all {len(texts)} labels are {self.classes_[0]!r}: there is nothing to tell apart"]
+            )
+        rows = [_example(text, str(k), i) for i, (text, k) in enumerate(zip(texts, numbers, strict=True), 1)]
+        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
+            settings = self._settings(Path(place), texts)
+            with _bar(self.progress) as listen:
+                finetune(settings, Path(place) / "run", splits=self._splits(rows, numbers), listen=listen)
+            self.classifier_ = Classifier.load(Path(place) / "run", self.device)
+        return self
+
+    def predict(self, X: Texts) -> Any:  # noqa: N803
+        """A label for each text."""
+        chances = self.predict_proba(X)
+        return self.classes_[chances.argmax(1)]
+
+    def predict_proba(self, X: Texts) -> Any:  # noqa: N803
+        """(n, C): the calibrated probability of each class, in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.classifier_.probabilities(_texts(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _settings(self, place: Path, texts: Sequence[Text]) -> FinetuneSettings:
+        fresh = self.base in PRESETS and not Path(self.base).is_dir()
+        tokenizer = self.tokenizer
+        if fresh and tokenizer is None:
+            plain = [text for each in texts for text in ((each,) if isinstance(each, str) else each)]
+            Tokenizer.train(plain, kind="bpe", size=PIECES).save(place / "tokenizer")
+            tokenizer = str(place / "tokenizer")
+        given = {
+            "data": "X",
+            "init": self.base,
+            "mode": self.mode or ("scratch" if fresh else "full"),
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "seed": self.seed,
+            "device": self.device,
+            **({} if tokenizer is None else {"tokenizer": tokenizer}),
+        }
+        return FinetuneSettings.from_mapping({**given, **(self.settings or {})}, type(self).__name__)
+
+    def _splits(self, rows: list[Example], numbers: Any) -> dict[str, Examples]:
+        """Train and valid, each class in both where it can be; a handful of texts is both."""
+        from sklearn.model_selection import train_test_split
+
+        if not 0 < self.valid < 1:
+            raise ConfigError("fit", [f"valid is {self.valid}, and must be a share between 0 and 1"])
+        aside = max(len(self.classes_), round(self.valid * len(rows)))
+        if len(rows) < FEWEST or np.bincount(numbers).min() < 2 or len(rows) - aside < len(self.classes_):
+            return {"train": Examples(tuple(rows)), "valid": Examples(tuple(rows))}
+        train, valid = train_test_split(rows, test_size=aside, stratify=numbers, random_state=self.seed)
+        return {"train": Examples(tuple(train)), "valid": Examples(tuple(valid))}
+
+
+def _texts(given: Texts) -> list[Text]:
+    """A list, an array or a column of texts as a list; an array of two columns as pairs."""
+    if isinstance(given, str):
+        raise ConfigError("texts", ["a single string was given, expected a list of texts"])
+    found = [tuple(each) if isinstance(each, list | np.ndarray) else each for each in given]
+    for number, each in enumerate(found):
+        parts = each if isinstance(each, tuple) and len(each) == 2 else (each,)
+        if not all(isinstance(part, str) for part in parts):
+            raise ConfigError("texts", [f"number {number + 1} is {each!r}, expected a string or a pair of strings"])
+    if not found:
+        raise ConfigError("texts", ["there are none"])
+    return found
+
+
+def _example(text: Text, label: str, line: int) -> Example:
+    first, second = (text, None) if isinstance(text, str) else text
+    return Example(first, label, second, "X", line)
+
+
+def _labels(given: Sequence[Any]) -> Any:
+    if given is None:
+        raise ValueError("requires y to be passed, but the target y is None")  # in the words scikit-learn looks for
+    labels = np.asarray(given)
+    if labels.ndim != 1:
+        raise ConfigError("labels", [f"they have {labels.ndim} dimensions, expected one label for each text"])
+    return labels
+
+
+@contextmanager
+def _bar(wanted: bool | None) -> Iterator[Listener | None]:
+    """Steps done and the accuracy on valid, where someone looks on."""
+    if not (wanted if wanted is not None else sys.stderr.isatty() or "ipykernel" in sys.modules):
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[valid]}"), TimeRemainingColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task("", total=None, valid="")
+
+        def listen(event: object) -> None:
+            if isinstance(event, Step):
+                progress.update(task, total=event.total, completed=event.step)
+            elif isinstance(event, Evaluated):
+                progress.update(task, valid=f"valid {event.scores['accuracy']:.3f}")
+
+        yield listen

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headstart.errors import DataError, OutputError
+from headstart.text.skipped import Skipped
+from headstart.use import predictions as module
+from headstart.use.classifier import Classifier
+from headstart.use.predictions import predict_file
+from tests.studies.made_up import reviews
+
+TEXTS = [text for _, text in reviews(12, 4)]
+
+
+@pytest.fixture(scope="module")
+def classifier(trained: Path) -> Classifier:
+    return Classifier.load(trained)
+
+
+@pytest.fixture(scope="module")
+def expected(classifier: Classifier) -> list[str | None]:
+    return [answer.label for answer in classifier.predict(TEXTS)]
+
+
+def write(path: Path) -> Path:
+    """The texts in a file of any form, beside a number and a note that is not always there."""
+    rows: list[dict[str, Any]] = [
+        {"id": i, "review": text, "note": None if i % 3 else "x"} for i, text in enumerate(TEXTS)
+    ]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(TEXTS) + "\n")
+    else:
+        with path.open("w", newline="") as file:
+            made = csv.DictWriter(file, ["id", "review", "note"], delimiter="," if path.suffix == ".csv" else "\t")
+            made.writeheader()
+            made.writerows(rows)
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return list(pq.read_table(path).to_pylist())
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="," if path.suffix == ".csv" else "\t"))
+
+
+@pytest.mark.parametrize("out", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("source", ["csv", "tsv", "jsonl", "parquet", "txt"])
+def test_any_form_to_any_form(
+    classifier: Classifier, expected: list[str], tmp_path: Path, source: str, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 5)
+    told: list[int] = []
+    path = write(tmp_path / f"in.{source}")
+    done = predict_file(classifier, str(path), str(tmp_path / f"out.{out}"), progress=told.append)
+    rows = read(tmp_path / f"out.{out}")
+    assert [row["predicted"] for row in rows] == expected
+    assert [row["text" if source == "txt" else "review"] for row in rows] == TEXTS
+    for row in rows:
+        assert float(row["probability:neg"]) + float(row["probability:pos"]) == pytest.approx(1.0)
+    if source != "txt":
+        assert [int(row["id"]) for row in rows] == list(range(12))
+        assert [row["note"] or None for row in rows] == [None if i % 3 else "x" for i in range(12)]
+    assert done.rows == 12
+    assert done.labels == {name: expected.count(name) for name in expected}
+    assert told == [5, 10, 12]
+
+
+def test_the_types_of_a_parquet_file_stay(classifier: Classifier, tmp_path: Path) -> None:
+    schema = pa.schema([("review", pa.string()), ("day", pa.date32()), ("marks", pa.list_(pa.int16()))])
+    pq.write_table(pa.table([TEXTS, [None] * 12, [[1, 2]] * 12], schema=schema), tmp_path / "a.parquet")
+    predict_file(classifier, str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet"), text="review")
+    found = pq.read_schema(tmp_path / "b.parquet")
+    assert [found.field(name) for name in schema.names] == list(schema)
+
+
+def test_labels_alone_and_doubt(classifier: Classifier, expected: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv")
+    predict_file(classifier, str(path), str(tmp_path / "out.txt"))
+    assert (tmp_path / "out.txt").read_text().splitlines() == expected
+    done = predict_file(classifier, str(path), str(tmp_path / "sure.csv"), abstain_below=1.0)
+    assert done.labels == {None: 12}
+    assert {row["predicted"] for row in read(tmp_path / "sure.csv")} == {""}
+
+
+def test_from_standard_input_to_standard_output(
+    classifier: Classifier, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(TEXTS)))
+    predict_file(classifier, "-", "-")
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["predicted"] for row in rows] == expected
+    bad = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", bad)
+    with pytest.raises(DataError, match="standard input: is no UTF-8"):
+        predict_file(classifier, "-", "-")
+
+
+def test_pairs(classifier: Classifier, tmp_path: Path) -> None:
+    rows = [{"sentence1": text, "sentence2": "a tale"} for text in TEXTS]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said: list[str] = []
+    predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), remark=said.append)
+    assert said == ["guessed: text column 'sentence1', second text column 'sentence2'"]
+    answers = classifier.predict([(text, "a tale") for text in TEXTS])
+    assert [row["predicted"] for row in read(tmp_path / "out.jsonl")] == [answer.label for answer in answers]
+
+
+def test_a_crash_leaves_no_file(classifier: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 5)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in TEXTS) + '{"text": 5}\n')
+    for form in ("csv", "parquet"):
+        with pytest.raises(DataError, match="line 13: found 5 under 'text'"):
+            predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / f"out.{form}"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    skipped = Skipped()
+    done = predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.csv"), skipped=skipped)
+    assert (done.rows, skipped.count) == (12, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "out", "error", "words"),
+    [
+        ("a.csv", "text\nx\n", "out.doc", OutputError, "ends in '.doc'"),
+        ("a.csv", "text\nx\n", "out", OutputError, "ends in 'nothing'"),
+        ("a.csv", "text,predicted\nx,y\n", "out.csv", DataError, "there is a column 'predicted' already"),
+        ("a.csv", "one,two\nx y,z w\n", "out.csv", DataError, "which column is the text"),
+        ("missing.csv", None, "out.csv", DataError, "missing.csv"),
+        ("a.xlsx", "", "out.csv", DataError, "xlsx"),
+    ],
+)
+def test_bad_input(
+    classifier: Classifier, tmp_path: Path, name: str, content: str | None, out: str, error: Any, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(error, match=words):
+        predict_file(classifier, str(tmp_path / name), str(tmp_path / out))
+    assert not (tmp_path / out).exists()
+
+
+def test_an_empty_file_gives_an_empty_one(classifier: Classifier, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text\n")
+    for form in ("csv", "parquet", "jsonl"):
+        assert predict_file(classifier, str(tmp_path / "in.csv"), str(tmp_path / f"out.{form}")).rows == 0
+    assert (tmp_path / "out.csv").read_text() == "text,predicted,probability:neg,probability:pos\n"
+    assert pq.read_schema(tmp_path / "out.parquet").names[0] == "text"
