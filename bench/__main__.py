@@ -14,6 +14,7 @@ CASES = {
     "help": "CPU seconds of `headstart --help`, against those of importing torch",
     "tokens": "a corpus into ids, against datasets.map with as many processes",
     "predict": "texts a second, against the pipeline of transformers",
+    "serve": "the service under load, against predict offline",
     "saving": "what a checkpoint costs the training that goes on meanwhile",
 }
 
