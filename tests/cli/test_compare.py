@@ -52,7 +52,7 @@ def test_a_comparison_says_its_verdict_and_writes_its_page(place: Path, tmp_path
     assert "(4 of 4 runs done)" in found.stderr
     page = (tmp_path / "s" / "report.html").read_text()
     verdict = json.loads((tmp_path / "s" / "comparison.json").read_text())["verdict"]
-    assert verdict[0] in page
+    assert verdict[0].replace(" %", "\u00a0%") in page
     again = run(*arguments(place, tmp_path / "s"))
     assert "4 of 4 runs are done already" in again.stderr
     assert again.stdout == found.stdout

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.config import Classifier, NextToken
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.use.onnx import OnnxClassifier
 
 from .running import run
 
@@ -79,3 +83,53 @@ def test_bad_input_is_one_line_and_code_2_and_writes_nothing(
         assert words in result.stderr, result.stderr
         assert result.stderr.count("\n") == 1, result.stderr
         assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_onnx_with_its_table_and_json(trained: Path, tmp_path: Path) -> None:
+    shown = run("export", str(trained), str(tmp_path / "small"), "--to", "onnx-int8", "--tolerance", "0.05")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    head, original, made, last = shown.stdout.splitlines()
+    for column in ("size", "accuracy", "agreement", "largest difference", "one text", "in bulk"):
+        assert column in head
+    assert original.split()[0] == "original"
+    assert made.split()[0] == "onnx-int8"
+    assert f"{tmp_path / 'small'}: int8 ONNX with its tokenizer, for onnxruntime; compared on 60 valid texts" == last
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["small"]
+
+    told = run("export", str(trained), str(tmp_path / "whole"), "--to", "onnx", "--json")
+    assert (told.exit_code, told.stderr) == (0, "")
+    found = json.loads(told.stdout)
+    assert (found["out"], found["to"]) == (str(tmp_path / "whole"), "onnx")
+    comparison = found["comparison"]
+    assert (comparison["texts"], comparison["agreement"]) == (60, 1.0)
+    assert comparison["difference"] <= 1e-4
+    assert set(comparison["original"]) == {"size", "accuracy", "milliseconds", "texts_per_second"}
+    assert comparison["original"]["accuracy"] == comparison["export"]["accuracy"]
+
+
+def test_hf_as_json_without_texts(bert: Path, tmp_path: Path) -> None:
+    told = run("export", str(bert), str(tmp_path / "hf"), "--json")
+    assert json.loads(told.stdout) == {"out": str(tmp_path / "hf"), "to": "hf", "comparison": None}
+
+
+def test_a_refused_export_says_how_far_off_it_was(
+    trained: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = OnnxClassifier.logits
+
+    def off(self: OnnxClassifier, texts: Any) -> Any:
+        return honest(self, texts) + 0.25
+
+    monkeypatch.setattr(OnnxClassifier, "logits", off)
+    refused = run("export", str(trained), str(tmp_path / "out"), "--to", "onnx")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "2.5e-01, and 1e-04 is allowed" in refused.stderr
+    bare = run("export", str(trained / "model"), str(tmp_path / "out"), "--to", "onnx")
+    assert bare.exit_code == 2
+    assert "--valid FILE" in bare.stderr
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    missing = run("export", str(trained), str(tmp_path / "out"), "--to", "onnx")
+    assert missing.exit_code == 2
+    assert missing.stderr.strip().endswith("ONNX needs onnxruntime: pip install 'headstart[onnx]'")
+    assert missing.stderr.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bert"]

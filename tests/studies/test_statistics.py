@@ -17,7 +17,7 @@ from sklearn.metrics import f1_score
 from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from headstart.errors import ModelError
 from headstart.studies import statistics

@@ -14,10 +14,12 @@ import typer
 from headstart.cli.compare import compare_command
 from headstart.cli.doctor import doctor
 from headstart.cli.exchange import export_model, import_model
+from headstart.cli.explain import explain_command
 from headstart.cli.generate import fill_masks, generate_text
 from headstart.cli.params import params
 from headstart.cli.predict import predict
 from headstart.cli.report import report_command
+from headstart.cli.serve import serve_command
 from headstart.cli.sweep import sweep_command
 from headstart.cli.tokenizer import tokenizer_app
 from headstart.cli.tokens import tokens
@@ -57,6 +59,8 @@ app.command("sweep")(sweep_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict)
+app.command("explain")(explain_command)
+app.command("serve")(serve_command)
 app.command("verify-resume")(verify_command)
 app.command("params")(params)
 app.command("import")(import_model)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from headstart.cli.console import console, print_json, remark, size, table
 
 
 def import_model(
@@ -34,20 +37,34 @@ def export_model(
     source: Annotated[str, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")],
     out: Annotated[Path, typer.Argument(help="The folder (or, for the lab, the .pt file) to write.")],
     to: Annotated[
-        Literal["hf", "lab"], typer.Option(help="hf: a `transformers` folder; lab: the lab's .pt file.")
+        Literal["onnx", "onnx-int8", "hf", "lab"],
+        typer.Option(
+            help="onnx: for onnxruntime; onnx-int8: the same, smaller and faster; hf: a `transformers` folder; "
+            "lab: the lab's .pt file."
+        ),
     ] = "hf",
+    valid: Annotated[
+        Path | None, typer.Option(help="Labelled texts to compare on; by default those that the run was chosen on.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="How far accuracy on valid may fall in int8; 0.01 is one point.")
+    ] = 0.01,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
 ) -> None:
-    """Write a model in the form of another tool."""
-    from headstart.checkpoints.exchange import open_model, write_published
-    from headstart.checkpoints.lab import write_lab
-    from headstart.errors import OutputError
+    """Write a model in the form of another tool, and keep it only if it answers as the original does."""
+    from headstart.use.export import export
 
-    checkpoint = open_model(source)
-    if to == "hf":
-        family = write_published(checkpoint, out)
-        typer.echo(f"{out}: {family.their_head(checkpoint.model.head_config)}, for transformers")
+    made = export(source, out, to, valid=valid, tolerance=tolerance, remark=remark)
+    if as_json:
+        print_json({"out": str(out), "to": made.form, "comparison": made.comparison and asdict(made.comparison)})
         return
-    if out.exists():
-        raise OutputError(f"{out} exists: name another file, or remove this one")
-    write_lab(checkpoint.model, out)
-    typer.echo(f"{out}: a state dict for the lab's classes")
+    found = made.comparison
+    if found is not None:
+        rows = table("", ">size", ">accuracy", ">agreement", ">largest difference", ">one text", ">in bulk")
+        for name, one in (("original", found.original), (made.form, found.export)):
+            same = [f"{found.agreement:.4f}", f"{found.difference:.1e}"] if one is found.export else ["", ""]
+            costs = [f"{one.milliseconds:.1f} ms", f"{one.texts_per_second:,.0f}/s"]
+            rows.add_row(name, size(one.size), f"{one.accuracy:.4f}", *same, *costs)
+        console().print(rows, highlight=False)
+    on = "every tensor read back the same" if found is None else f"compared on {found.texts:,} valid texts"
+    typer.echo(f"{out}: {made.what}; {on}")

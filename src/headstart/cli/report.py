@@ -11,7 +11,9 @@ import typer
 def report_command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER…", help="Study folders of compare and sweep, and run folders.", show_default=False),
+        typer.Argument(
+            metavar="FOLDER…", help="Study folders of compare and sweep, and run folders.", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:

@@ -1,0 +1,130 @@
+"""`headstart explain`: which words decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.cells import set_cell_size
+from rich.console import Console
+from rich.markup import escape
+from rich.style import Style
+from rich.text import Text
+
+from headstart.cli.console import console, print_json, table
+from headstart.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headstart.use.explain import Explanation, Maps
+
+TOP = 10  # words in the table
+BLUES = ((222, 235, 247), (8, 81, 156))  # for, from slight to strong
+ORANGES = ((254, 230, 206), (166, 54, 3))  # against
+SHADES = ("· ", "░░", "▒▒", "▓▓", "██")  # of weights from 0, 0.04, 0.16, 0.36 and 0.64 on
+NAMES = 14  # columns for the name of a token
+
+
+def explain_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or a model folder.")],
+    text: Annotated[str, typer.Argument(help="The text to explain the answer to.")],
+    second: Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for a model of pairs.")] = None,
+    label: Annotated[str | None, typer.Option(help="Explain this label, not the likeliest.")] = None,
+    method: Annotated[
+        Literal["gradients", "occlusion"],
+        typer.Option(help="gradients: integrated gradients; occlusion: hide each word in turn."),
+    ] = "gradients",
+    html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write a page with all attention maps.")] = None,
+    attention: Annotated[bool, typer.Option("--attention", help="Show what one head of one layer looks at.")] = False,
+    layer: Annotated[int | None, typer.Option(metavar="N", help="Which layer, from 1 [default: the last].")] = None,
+    head: Annotated[int | None, typer.Option(metavar="N", help="Which head, from 1 [default: 1].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Show which words of a text speak for a label and which against it, and how far that can be believed."""
+    from headstart.use.classifier import Classifier
+    from headstart.use.explain import explain
+
+    attention = attention or layer is not None or head is not None
+    classifier = Classifier.load(folder)
+    config = classifier.model.config
+    _in_range("layer", layer, config.layers)
+    _in_range("head", head, config.heads)
+    asked = text if second is None else (text, second)
+    found = explain(classifier, asked, label=label, method=method, attention=attention or html is not None)
+    if html is not None:
+        from headstart.files import write_text
+        from headstart.report.explanation import render
+
+        write_text(html, render(found))
+    if as_json:
+        print_json(found.to_json())
+        return
+    screen = console()
+    _show(screen, found)
+    if attention and found.attention is not None:
+        _show_map(screen, found.attention, layer or config.layers, head or 1)
+    if html is not None:
+        screen.print(f"\npage: {html}", highlight=False, soft_wrap=True)
+
+
+def _in_range(name: str, value: int | None, most: int) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise ConfigError("explain", [f"{name} is {value}, and this model has {most}: choose from 1 to {most}"])
+
+
+def _show(screen: Console, found: Explanation) -> None:
+    """The text in colours, and the same in numbers for those who see none."""
+    from headstart.report.explanation import SLIGHT, greatest, printable, remarks, stretches
+
+    for part in range(1 if isinstance(found.text, str) else 2):
+        line = Text()
+        for each in stretches(found, part):
+            coloured = each.word is not None and each.strength >= SLIGHT
+            line.append(each.text, _style(each.word.weight, each.strength) if coloured and each.word else None)
+        screen.print(line, highlight=False)
+    chances = table("label", ">probability")
+    for name, chance in sorted(found.probabilities.items(), key=lambda item: -item[1]):
+        chances.add_row(Text(printable(name)), f"{chance:.3f}", "█" * round(24 * chance))
+    screen.print()
+    screen.print(chances, highlight=False)
+    if found.words:
+        weights = table("word", ">weight", f"for {escape(printable(found.label))}, or against")
+        for word in sorted(found.words, key=lambda word: -abs(word.weight))[:TOP]:
+            share = abs(word.weight) / greatest(found)
+            side, bar = ("for", "+") if word.weight > 0 else ("against", "-")
+            drawn = f"{side:7} {bar * max(1, round(16 * share))}"
+            weights.add_row(Text(printable(word.text)), f"{word.weight:+.3f}", Text(drawn))
+        screen.print()
+        screen.print(weights, highlight=False)
+        if len(found.words) > TOP:
+            rest = len(found.words) - TOP
+            screen.print(f"and {rest} word{'s' if rest > 1 else ''} of less weight", highlight=False)
+    screen.print()
+    for sentence in remarks(found):
+        screen.print(Text(sentence), highlight=False)
+
+
+def _style(weight: float, strength: float) -> Style:
+    """Dark letters on a pale ground or light ones on a deep one, whatever the terminal's own colours are."""
+    pale, deep = BLUES if weight > 0 else ORANGES
+    ground = [round(a + (b - a) * strength) for a, b in zip(pale, deep, strict=True)]
+    return Style.parse(f"{'white' if strength > 0.6 else 'black'} on rgb({ground[0]},{ground[1]},{ground[2]})")
+
+
+def _show_map(screen: Console, maps: Maps, layer: int, head: int) -> None:
+    """One head's map in shades, as many tokens as the terminal is wide; what lies ahead in a causal model is empty."""
+    from headstart.report.explanation import shades, shortened
+
+    fits = min(len(maps.tokens), (screen.width - NAMES - 4) // 2)
+    cells = shades(maps.weights[layer - 1, head - 1], len(SHADES))
+    screen.print(f"\nLayer {layer}, head {head}: each row a token, its shades what it looks at", highlight=False)
+    lines = [" " * (NAMES + 4) + "".join(f"{column % 100:2}" for column in range(1, fits + 1))]
+    for row in range(fits):
+        seen = row + 1 if maps.causal else fits
+        shown = "".join(SHADES[shade] for shade in cells[row, :seen])
+        lines.append(f"{set_cell_size(shortened(maps.tokens[row]), NAMES)}{row + 1:3} {shown}")
+    for line in lines:
+        screen.print(Text(line), highlight=False, no_wrap=True, crop=True)
+    if fits < len(maps.tokens):
+        screen.print(f"the first {fits} of {len(maps.tokens)} tokens", highlight=False)
+    screen.print("· below 0.04  ░ from 0.04  ▒ from 0.16  ▓ from 0.36  █ from 0.64", highlight=False)

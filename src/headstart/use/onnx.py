@@ -1,0 +1,247 @@
+"""ONNX: a classifier as one file that runs without torch, and the runner that uses such a folder.
+
+    model.onnx       input_ids, attention_mask and, for a model of pairs with segments, token_type_ids, each
+                     (batch, length) int64 → logits (batch, classes) float32, before the temperature
+    tokenizer.json   the tokenizer with its special tokens, cut to the model's window and padded on the right
+    config.json      {"format": "headstart-onnx", "version": 1, "labels": […], "temperature": 1.3, "window": 512}
+
+Batch and length are free. The graph has operators of the ONNX standard alone (opset 23).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from torch import Tensor, nn
+
+from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
+from headstart.errors import CheckpointError, MissingExtra, ModelError
+from headstart.model.layout import Dense
+from headstart.model.model import Model
+from headstart.text.batches import token_edges
+from headstart.text.forms import find_layouts, state_forms
+from headstart.training.scores import Floats
+from headstart.use.classifier import Classifier, Text, calibrated
+
+FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
+OPSET = 23  # the first with attention as one operator, which runs faster than its parts
+TOKENS = 1024  # of a batch, where a CPU is fastest
+LARGEST = 2**31  # bytes of one protobuf file
+
+
+def need_onnx() -> None:
+    """Say in one line what to install, where a package of the extra `onnx` is missing."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            import_module(package)
+        except ImportError:
+            raise MissingExtra(package, "onnx", "ONNX") from None
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_onnx(classifier: Classifier, folder: Path, *, int8: bool = False) -> None:
+    """Write the three files into a folder that the caller will make whole."""
+    import onnx
+
+    with _quiet(), torch.no_grad():
+        proto = _trace(classifier.model)
+        if int8:
+            _quantise(proto, folder / MODEL)
+        else:
+            onnx.save(proto, folder / MODEL)
+    _write_tokenizer(classifier, folder)
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "labels": list(classifier.labels),
+        "temperature": classifier.temperature,
+        "window": classifier.window,
+    }
+    (folder / CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class _Graph(nn.Module):
+    """The model as other tools call it: a padded block, and a mask of which cells count."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        # The first cell always counts: a text of no tokens at all is the padding token (see `_write_tokenizer`).
+        first = torch.arange(attention_mask.shape[1]) == 0
+        logits: Tensor = self.model(input_ids, Dense(attention_mask.bool() | first), token_type_ids)
+        return logits
+
+
+def _trace(model: Model) -> Any:
+    """The model as an ONNX graph with a free batch and a free length."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    if size >= LARGEST:
+        raise ModelError(f"the weights take {size:,} bytes, and an ONNX file holds {LARGEST:,}: export to hf instead")
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.segments > 1)
+    window = model.config.window
+    free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=window)}
+    program: Any = torch.onnx.export(
+        _Graph(model).eval(),
+        tuple(torch.ones(3, min(5, window), dtype=torch.long) for _ in names),
+        input_names=names,
+        output_names=["logits"],
+        dynamic_shapes=tuple(free for _ in names),
+        opset_version=OPSET,
+        custom_translation_table={torch.ops.aten.scaled_dot_product_attention.default: _attention},
+        dynamo=True,
+        verbose=False,
+    )
+    return _bare(program.model_proto)
+
+
+def _attention(q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, is_causal: bool = False) -> Any:
+    """ONNX's own attention operator, with a mask of its full size: onnxruntime doesn't stretch one."""
+    from onnxscript import opset23
+
+    op: Any = opset23
+    if mask is not None:
+        one = op.Constant(value_ints=[1])
+        mask = op.Expand(mask, op.Concat(one, one, op.Shape(q, start=2, end=3), one, axis=0))  # (S, 1 or H, L, L)
+    return op.Attention(q, k, v, mask, is_causal=int(is_causal))[0]
+
+
+def _bare(proto: Any) -> Any:
+    """The graph without what tracing left in it: places in source files, and shapes that quantising makes untrue."""
+    graph = proto.graph
+    del graph.value_info[:], proto.metadata_props[:], graph.metadata_props[:]
+    for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    return proto
+
+
+def _quantise(proto: Any, path: Path) -> None:
+    """Matrices as int8 with a scale for each column, embeddings with one for the table.
+
+    What meets a matrix is rounded as it comes, by the largest number in the batch: answers may move a little with
+    the company that a text is in.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        proto,
+        path,
+        op_types_to_quantize=["MatMul", "Gemm", "Gather"],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _write_tokenizer(classifier: Classifier, folder: Path) -> None:
+    """A tokenizer.json that does all of it: special tokens, window and padding."""
+    ours = classifier.tokenizer
+    ours.save(folder)
+    made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+    processor = json.loads(made.to_str())["post_processor"]
+    if find_layouts(processor, {})[1] is None:  # it doesn't say how texts are put together: it goes by its tokens
+        state_forms(made)
+    # Where nothing stands around a text, an empty one is a single token of the classifier's choice. Padding with it
+    # gives an empty text that token, and the graph counts the first cell.
+    around = ours.wrap([])[0]
+    pad = ours.pad if around and ours.pad is not None else int(classifier.encode([""]).ids[0])
+    made.enable_padding(pad_id=pad, pad_token=ours.pieces([pad])[0])
+    made.enable_truncation(classifier.window)
+    made.save(str(folder / TOKENIZER))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter and the quantiser warn of their own affairs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+# --- running --------------------------------------------------------------------------------------------------------
+
+
+class OnnxClassifier:
+    """An exported folder, ready to answer as `Classifier` does.
+
+    reviews = OnnxClassifier.load("reviews-onnx")
+    reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.labels
+    """
+
+    def __init__(self, session: Any, tokenizer: tokenizers.Tokenizer, description: dict[str, Any]) -> None:
+        self.labels = tuple(description["labels"])
+        self.temperature = float(description["temperature"])
+        self.window = int(description["window"])
+        self.tokenizer = tokenizer
+        self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
+        self.tokenizer.no_padding()  # rows are sorted by length first
+        self._session = session
+        self._inputs = [each.name for each in session.get_inputs()]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> OnnxClassifier:
+        """From a folder that `export` wrote."""
+        need_onnx()
+        import onnxruntime
+
+        folder = Path(folder)
+        description = read_json(folder / CONFIG)
+        if description.get("format") != FORMAT or description.get("version") != VERSION:
+            raise CheckpointError(f"{folder / CONFIG} is not of an ONNX export, version {VERSION}: export it again")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        try:
+            session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
+            tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        except Exception as error:  # neither library raises anything narrower
+            reason = str(error).split("\n", 1)[0]
+            raise CheckpointError(f"{folder} cannot be read as an ONNX export ({reason}): export it again") from None
+        return cls(session, tokenizer, description)
+
+    def probabilities(self, texts: Sequence[Text]) -> Floats:
+        """(n, C): the probability of each label, in the order of `labels`."""
+        return calibrated(self.logits(texts), self.temperature)
+
+    def logits(self, texts: Sequence[Text]) -> Floats:
+        """(n, C): log-probabilities as the model gives them, before the temperature."""
+        encodings = self.tokenizer.encode_batch_fast(list(texts))
+        rows = [encoding.ids or [self._pad] for encoding in encodings]
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        order = np.argsort(lengths, kind="stable")
+        out = np.zeros((len(rows), len(self.labels)))
+        for begin, end in pairwise(token_edges(lengths[order], TOKENS)) if rows else ():
+            chosen = order[begin:end]
+            shape = (len(chosen), int(lengths[chosen[-1]]))
+            feed = {name: np.zeros(shape, dtype=np.int64) for name in self._inputs}
+            for place, number in enumerate(chosen):
+                length = lengths[number]
+                feed["input_ids"][place, :length] = rows[number]
+                feed["attention_mask"][place, :length] = 1
+                if "token_type_ids" in feed and encodings[number].ids:
+                    feed["token_type_ids"][place, :length] = encodings[number].type_ids
+            [logits] = self._session.run(["logits"], feed)
+            exact = logits.astype(np.float64)
+            shifted = exact - exact.max(1, keepdims=True)
+            out[chosen] = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+        return out

@@ -1,0 +1,456 @@
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import Classifier as ClassifierHead
+from headstart.config import ModelConfig
+from headstart.errors import ConfigError, ModelError, TokenizerError
+from headstart.model.attention import Attention
+from headstart.model.heads import ClassifierHead as Head
+from headstart.model.layout import Flat
+from headstart.model.model import Model
+from headstart.text.tokenizer import Tokenizer
+from headstart.use import explain as explaining
+from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.explain import Completeness, explain, faithfulness, gradients, log_odds, occlusion
+from headstart.use.words import group_words, parted, read
+from tests.studies.made_up import BAD, GOOD, reviews
+from tests.text.made_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
+from tests.use.trained import fresh, reviewer
+
+TEXTS = [text for _, text in reviews(12, 21)]
+KINDS_OF_MODEL = ("small", "lab")  # bidirectional and causal
+ODD = [
+    "one",
+    "don't stop.",
+    "e\u0301te\u0301 👩‍💻👍🏽 🇫🇷!",
+    "今日は良い天気です。",
+    "ภาษาไทย",
+    "हिन्दी भाषा",
+    "a\tb\n\nc  ",
+]
+
+
+@pytest.fixture(scope="module", params=KINDS_OF_MODEL)
+def classifier(request: pytest.FixtureRequest) -> Classifier:
+    return Classifier(reviewer(request.param), "cpu")
+
+
+@pytest.fixture(scope="module")
+def both_ways() -> Classifier:
+    return Classifier(reviewer("small"), "cpu")
+
+
+def untrained(tokenizer: Tokenizer, name: str = "small", **changes: Any) -> Classifier:
+    return Classifier(Checkpoint(fresh(name, tokenizer, **changes), ("neg", "pos"), tokenizer), "cpu")
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """A causal model without mask, padding, or any special token around a text."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    write_gpt2(folder, "<|endoftext|>")
+    tokenizer = Tokenizer.load(folder)
+    assert (tokenizer.mask, tokenizer.pad) == (None, None) and tokenizer.wrap([7])[0] == [7]
+    return untrained(tokenizer, "gpt2")
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def words_of(classifier: Classifier, text: Text) -> list[str]:
+    return [word.text for word in read(classifier, text).words]
+
+
+def check_words(classifier: Classifier, text: str) -> None:
+    """Words stand where they say, in order, apart, and every token that is not special is in one of them."""
+    found = read(classifier, text)
+    end = 0
+    for word in found.words:
+        assert end <= word.start <= word.end and word.text == text[word.start : word.end]
+        end = word.end
+    specials = len(classifier.tokenizer.wrap([])[0])
+    assert (found.owner >= 0).sum() == len(found.ids) - specials or not classifier.tokenizer.encode(text)
+    inside = found.owner[found.owner >= 0]
+    assert (np.diff(inside) >= 0).all() and sorted(set(inside)) == list(range(len(found.words)))
+    assert found.ids.tolist() == classifier.encode([text]).ids.tolist() and len(found.tokens) == len(found.ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_those_of_the_text_whatever_the_tokenizer(kind: str) -> None:
+    classifier = untrained(trained(kind), window=200)
+    found = words_of(classifier, "Don't read l’art, the (naïve) œuvre of été.")
+    assert found == ["Don't", "read", "l’art", ",", "the", "(", "naïve", ")", "œuvre", "of", "été", "."]
+    for text in ODD:
+        check_words(classifier, text)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_words_merge_back_to_the_text(kind: str) -> None:
+    """These tokenizers spell what they do not know in bytes, so that nothing of a text is lost."""
+    classifier = untrained(trained(kind), window=400)
+    for text in ODD:
+        found = "".join(words_of(classifier, text))
+        assert found == "".join(text.split())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_any_text(kind: str) -> None:
+    classifier = untrained(trained(kind), window=1000)
+    for text in strings(5, 150):
+        check_words(classifier, text)
+
+
+def test_what_is_one_character_to_a_reader_is_never_parted(gpt2: Classifier) -> None:
+    wide = untrained(gpt2.tokenizer, "gpt2", window=200)
+    for character in [*EMOJI, "e\u0301", "क्षि"]:
+        assert words_of(wide, f"{character} {character}") == [character, character]
+    assert words_of(wide, "今日") == ["今", "日"]  # three bytes each, and no space: a word is what can be shown
+    assert not parted("abc", 1) and parted("a,", 1) and parted("'a", 1) and not parted("x'a", 1)
+
+
+@given(st.text(max_size=30), st.data())
+def test_tokens_of_any_spans_are_each_in_one_word(text: str, data: st.DataObject) -> None:
+    edges = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=8)))
+    groups = group_words(text, list(pairwise(edges)))
+    assert [n for group in groups for n in group] == list(range(len(edges) - 1)) and all(groups)
+
+
+def test_a_pair_keeps_its_texts_apart(both_ways: Classifier) -> None:
+    found = read(both_ways, ("the wise page", "dull line"))
+    assert [(w.text, w.start, w.second) for w in found.words] == [
+        *(("the", 0, False), ("wise", 4, False), ("page", 9, False)),
+        *(("dull", 0, True), ("line", 5, True)),
+    ]
+    assert found.owner.tolist() == [-1, 0, 1, 2, -1, 3, 4, -1]
+    assert found.segments is not None and found.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: Classifier) -> None:
+    found = explain(classifier, "page " * 40, orders=2)
+    assert (len(found.words), found.cut) == (30, 10)  # of the window of 32, two are special
+    assert explain(classifier, "page " * 30, orders=2).cut == 0
+    pair = explain(classifier, ("page " * 40, "dull word"), orders=2)
+    assert (sum(not word.second for word in pair.words), len(pair.words), pair.cut) == (27, 29, 13)
+
+
+# --- integrated gradients -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """Two classes on the mean of the token embeddings, and nothing between: a linear model."""
+    folder = tmp_path_factory.mktemp("toy")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "book", "##ish"]
+    (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    config = ModelConfig(len(pieces), 4, 1, 1, 4, norm="pre", embedding_norm=False, dropout=0.0, pooler=False)
+    torch.manual_seed(3)
+    model = Model.build(config, ClassifierHead(2, pool="mean", dropout=0.0))
+    with torch.no_grad():
+        for block in (model.backbone.layers[0].attention.out, model.backbone.layers[0].feed_forward.down):  # type: ignore[union-attr]
+            block.weight.zero_()  # type: ignore[union-attr, operator]
+            block.bias.zero_()  # type: ignore[union-attr, operator]
+        model.backbone.embeddings.tokens.weight.normal_()
+        assert isinstance(model.head, Head)
+        model.head.out.weight.normal_()
+    model.backbone.norm = None
+    return Classifier(Checkpoint(model.eval(), ("neg", "pos"), Tokenizer.load(folder)), "cpu")
+
+
+def test_a_linear_model_is_explained_exactly(toy: Classifier) -> None:
+    """The weight of a token is slope times way: (w₁ - w₀) · (e - e of the mask) / L."""
+    reading = read(toy, "good bookish bad")  # [CLS] good book ##ish bad [SEP]
+    assert reading.owner.tolist() == [-1, 0, 1, 1, 2, -1]
+    weights, whole = gradients(toy, reading, 1)
+    table = toy.model.backbone.embeddings.tokens.weight.detach().double()
+    assert isinstance(toy.model.head, Head)
+    slope = toy.model.head.out.weight.detach().double().diff(dim=0)[0] / 6
+    by_token = [float(slope @ (table[i] - table[4])) for i in (5, 7, 8, 6)]
+    expected = [by_token[0], by_token[1] + by_token[2], by_token[3]]
+    assert weights == pytest.approx(expected, abs=1e-5)
+    assert whole.change == pytest.approx(sum(expected), abs=1e-5) and whole.holds
+    assert whole.steps == explaining.NODES  # nothing had to be halved
+    assert gradients(toy, reading, 0)[0] == pytest.approx([-x for x in expected], abs=1e-5)
+    assert occlusion(toy, reading, 1) == pytest.approx(expected, abs=1e-5)  # in a linear model it is the same
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:5], ("the wise poem", "a dull page"), "witty", "a dull 🙂 e\u0301lan."])
+def test_weights_sum_to_the_change_of_the_logit(classifier: Classifier, text: Text) -> None:
+    found = explain(classifier, text, orders=0)
+    whole = found.completeness
+    assert whole is not None and whole.holds and whole.error <= 0.01
+    reading = read(classifier, text)
+    blank = np.where(reading.owner >= 0, classifier.tokenizer.mask or -1, reading.ids)
+    change = logit_of(classifier, reading.ids, found.label, reading.segments) - logit_of(
+        classifier, blank, found.label, reading.segments
+    )
+    assert whole.change == pytest.approx(change, abs=1e-4)
+    assert sum(word.weight for word in found.words) == pytest.approx(change, abs=0.01 * abs(change) + 1e-4)
+
+
+def logit_of(classifier: Classifier, ids: Any, label: str, segments: Any = None) -> float:
+    """log p / (1 - p), by the model's plain forward pass on one sequence."""
+    given_segments = None if segments is None else torch.as_tensor(np.array(segments))
+    with torch.no_grad():
+        logits = classifier.model(torch.as_tensor(np.array(ids)), Flat.of([len(ids)]), given_segments)[0].double()
+    number = classifier.labels.index(label)
+    others = [float(z) for k, z in enumerate(logits) if k != number]
+    return float(logits[number]) - math.log(sum(math.exp(z) for z in others))
+
+
+def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_ways: Classifier) -> None:
+    reading = read(both_ways, TEXTS[0])
+    _, whole = gradients(both_ways, reading, 0)
+    _, poor = gradients(both_ways, reading, 0, most=1)
+    assert poor.steps == explaining.NODES < whole.steps <= 2 * explaining.MOST_STEPS
+    assert abs(whole.total - whole.change) < abs(poor.total - poor.change)
+    assert not Completeness(1.02, -1.0, 0.0, 4).holds and Completeness(1.009, 1.0, 2.0, 4).holds
+    assert Completeness(0.00009, 3.0, 3.0, 4).holds and not Completeness(0.001, 3.0, 3.0, 4).holds
+
+
+def test_three_classes_and_the_logit_of_one(both_ways: Classifier) -> None:
+    three = Classifier(Checkpoint(fresh("small", both_ways.tokenizer, 3), ("a", "b", "c"), both_ways.tokenizer), "cpu")
+    for label in "abc":
+        found = explain(three, TEXTS[0], label=label, orders=0)
+        assert found.label == label and found.completeness is not None and found.completeness.holds
+    assert log_odds(np.log([[0.2, 0.3, 0.5]]), 2) == pytest.approx([0.0], abs=1e-12)
+
+
+def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(gpt2: Classifier, tmp_path: Path) -> None:
+    found = explain(gpt2, "the book", orders=0)
+    assert found.completeness is not None and found.completeness.holds
+    hook = gpt2.model.backbone.embeddings.tokens.register_forward_hook(lambda _, __, out: torch.zeros_like(out))
+    with hook:
+        nothing = logit_of(gpt2, read(gpt2, "the book").ids, found.label)
+    change = logit_of(gpt2, read(gpt2, "the book").ids, found.label) - nothing
+    assert found.completeness.change == pytest.approx(change, abs=1e-5)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "book"]))
+    padded = untrained(Tokenizer.load(tmp_path))
+    assert padded.tokenizer.mask is None
+    found = explain(padded, "good book", orders=0)
+    change = logit_of(padded, [2, 4, 5, 3], found.label) - logit_of(padded, [2, 0, 0, 3], found.label)
+    assert found.completeness is not None and found.completeness.change == pytest.approx(change, abs=1e-5)
+
+
+# --- occlusion ------------------------------------------------------------------------------------------------------
+
+
+def test_occlusion_is_the_loss_by_one_mask(classifier: Classifier) -> None:
+    text = ("this clumsy tale", "of a dull voice")
+    found = explain(classifier, text, method="occlusion", orders=0)
+    assert found.completeness is None
+    reading = read(classifier, text)
+    whole = logit_of(classifier, reading.ids, found.label, reading.segments)
+    for number, word in enumerate(found.words):
+        ids = [classifier.tokenizer.mask if n == number else i for i, n in zip(reading.ids, reading.owner, strict=True)]
+        assert word.weight == pytest.approx(whole - logit_of(classifier, ids, found.label, reading.segments), abs=1e-4)
+
+
+def test_without_a_mask_a_word_is_left_out(gpt2: Classifier) -> None:
+    found = explain(gpt2, "the book of été", method="occlusion", label="neg", orders=0)
+    texts = ["the book of été", " book of été", "the of été", "the book été", "the book of"]
+    logits = log_odds(gpt2.logits(texts), 0)
+    assert [word.text for word in found.words] == ["the", "book", "of", "été"]
+    assert [word.weight for word in found.words] == pytest.approx((logits[0] - logits[1:]).tolist(), abs=1e-5)
+    [alone] = explain(gpt2, "the", method="occlusion", label="neg").words
+    assert alone.weight == pytest.approx(float(np.diff(log_odds(gpt2.logits(["", "the"]), 0))[0]), abs=1e-5)
+
+
+# --- what decides ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["gradients", "occlusion"])
+def test_the_words_that_carry_the_opinion_rank_first(classifier: Classifier, method: Any) -> None:
+    right = [(text, label) for label, text in reviews(40, 33) if classifier.predict([text])[0].label == label]
+    assert len(right) > 36
+    hits = 0
+    for text, _ in right:
+        words = explain(classifier, text, method=method, orders=0).words
+        best = max(words, key=lambda word: word.weight)
+        hits += best.text in GOOD + BAD
+    assert hits >= 0.9 * len(right)
+
+
+def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: Classifier) -> None:
+    text = "the witty story and every page"
+    found = {label: explain(both_ways, text, label=label, orders=0) for label in both_ways.labels}
+    weights = {label: {word.text: word.weight for word in each.words} for label, each in found.items()}
+    assert weights["pos"]["witty"] > 0.5 and weights["neg"]["witty"] < -0.5
+    for word, weight in weights["pos"].items():  # of two classes, one's logit is the other's negative
+        assert weights["neg"][word] == pytest.approx(-weight, abs=1e-3)
+    assert explain(both_ways, text, orders=0).label == "pos"
+
+
+# --- faithfulness ---------------------------------------------------------------------------------------------------
+
+
+def test_faithfulness_is_the_mean_of_the_distance_between_two_curves(both_ways: Classifier) -> None:
+    """Three words, so one and two of them are deleted: by hand, in all six orders."""
+    text = "witty page line"
+    reading = read(both_ways, text)
+    found = faithfulness(both_ways, reading, 1, np.array([3.0, 1.0, 2.0]), orders=4000)
+    assert found is not None
+    left = {t: both_ways.probabilities([t])[0, 1] for t in ("page line", "witty line", "witty page", *text.split())}
+    assert found.top == pytest.approx((left["page line"] + left["page"]) / 2, abs=1e-6)
+    chance = (left["page line"] + left["witty line"] + left["witty page"]) / 6 + sum(map(left.get, text.split())) / 6  # type: ignore[arg-type]
+    assert found.random == pytest.approx(chance, abs=0.02)
+    assert found.score == found.random - found.top
+
+
+def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: Classifier) -> None:
+    draw = np.random.default_rng(0)
+    good: list[float] = []
+    shuffled: list[float] = []
+    reverse: list[float] = []
+    for text in TEXTS:
+        reading = read(classifier, text)
+        label = int(classifier.probabilities([text])[0].argmax())
+        weights, _ = gradients(classifier, reading, label)
+        for scores, tried in ((good, weights), (shuffled, draw.permutation(weights)), (reverse, -weights)):
+            found = faithfulness(classifier, reading, label, tried)
+            assert found is not None and -1 <= found.score <= 1 and found.chance >= 0
+            scores.append(found.score)
+    assert np.mean(good) > 0.15 and np.mean(reverse) < 0
+    assert abs(np.mean(shuffled)) < 0.1 < np.mean(good) - np.mean(shuffled)
+
+
+def test_the_same_question_has_the_same_answer(both_ways: Classifier) -> None:
+    first, second = (explain(both_ways, TEXTS[0]) for _ in range(2))
+    assert first == second
+
+
+def test_long_texts_are_deleted_in_few_steps(both_ways: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    whole = explaining._log_probabilities
+    monkeypatch.setattr(explaining, "_log_probabilities", lambda c, r, s: rows.append(len(r)) or whole(c, r, s))  # type: ignore[func-returns-value]
+    reading = read(both_ways, "page " * 29)
+    faithfulness(both_ways, reading, 0, np.zeros(29), orders=3)
+    assert rows == [4 * explaining.POINTS]
+
+
+# --- attention ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["small", "lab", "bert-tiny", "mpnet-base", "gpt2"])
+def test_maps_are_what_the_model_multiplies_by(name: str, both_ways: Classifier) -> None:
+    """weights · values, projected, is what the fast attention gives: so these are the weights it used."""
+    classifier = untrained(both_ways.tokenizer, name)
+    seen: list[tuple[torch.Tensor, torch.Tensor, Attention]] = []
+    with torch.no_grad():
+        for parameter in classifier.model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))  # fresh ones are so small that all looks are alike
+    handles = [
+        module.register_forward_hook(lambda module, inputs, out: seen.append((inputs[0], out, module)))
+        for module in classifier.model.backbone.modules()
+        if isinstance(module, Attention)
+    ]
+    maps = explain(classifier, ("of the vague story", "a page"), attention=True, orders=0).attention
+    assert maps is not None
+    seen.clear()
+    explaining.attention_maps(classifier, read(classifier, ("of the vague story", "a page")))
+    for handle in handles:
+        handle.remove()
+    causal = name in ("lab", "gpt2")
+    assert maps.weights.shape == (2, 2, 9, 9) and maps.causal == causal
+    assert maps.tokens == ("<start>", "of", "the", "vague", "story", "<separator>", "a", "page", "<end>")
+    assert np.allclose(maps.weights.sum(-1), 1, atol=1e-6) and (maps.weights >= 0).all()
+    ahead = np.triu(np.ones((9, 9), dtype=bool), 1)
+    assert (maps.weights[..., ahead] == 0).all() == causal
+    assert maps.weights.std() > 0.02
+    for weights, (x, out, module) in zip(maps.weights, seen, strict=True):
+        values = module.qkv(x).unflatten(-1, (3, 2, 16))[:, 2].transpose(0, 1)  # (H, L, K)
+        mixed = torch.from_numpy(weights) @ values
+        assert torch.allclose(module.out(mixed.transpose(0, 1).flatten(1)), out, atol=1e-5)
+
+
+def test_maps_are_brought_only_when_asked_for_and_leave_no_hook(both_ways: Classifier) -> None:
+    assert explain(both_ways, "a page", orders=0).attention is None
+    explain(both_ways, "a page", attention=True)
+    for module in both_ways.model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+
+
+def test_a_prediction_in_another_thread_is_not_touched(both_ways: Classifier) -> None:
+    """A server explains one text while it predicts others, with one model."""
+    texts, stop = TEXTS[:3], Event()
+    expected = both_ways.logits(texts)
+    wrong: list[Any] = []
+
+    def predict() -> None:
+        while not stop.is_set():
+            found = both_ways.logits(texts)
+            if not np.allclose(found, expected, atol=1e-5):
+                wrong.append(found)
+
+    worker = Thread(target=predict)
+    worker.start()
+    weights = [[w.weight for w in explain(both_ways, TEXTS[4], attention=True, orders=0).words] for _ in range(5)]
+    stop.set()
+    worker.join()
+    assert not wrong and all(each == weights[0] for each in weights)
+
+
+# --- edges ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["gradients", "occlusion"])
+@pytest.mark.parametrize("text", ["", "   ", ("", "")])
+def test_a_text_without_words(classifier: Classifier, gpt2: Classifier, text: Text, method: Any) -> None:
+    found = explain(classifier, text, method=method, attention=True)
+    assert found.words == () and found.faithfulness is None and found.cut == 0
+    whole = found.completeness
+    assert (whole is None) == (method == "occlusion")
+    assert whole is None or (whole.holds and (whole.total, whole.change, whole.steps) == (0, 0, explaining.NODES))
+    assert explain(gpt2, "", method=method).words == ()
+
+
+def test_one_word_has_no_order(classifier: Classifier) -> None:
+    found = explain(classifier, "witty")
+    assert [word.text for word in found.words] == ["witty"] and found.faithfulness is None
+
+
+def test_the_probabilities_are_those_of_a_prediction(classifier: Classifier) -> None:
+    found = explain(classifier, TEXTS[1], orders=0)
+    [predicted] = classifier.predict([TEXTS[1]])
+    assert found.label == predicted.label
+    assert found.probabilities == pytest.approx(dict(predicted.probabilities), abs=1e-9)
+    assert calibrated(classifier.logits([TEXTS[1]]), 2.0)[0].tolist() == pytest.approx([*found.probabilities.values()])
+
+
+def test_plain_data(both_ways: Classifier) -> None:
+    found = explain(both_ways, "the witty page").to_json()
+    assert list(found) == ["label", "method", "probabilities", "words", "completeness", "faithfulness", "cut"]
+    assert [list(word) for word in found["words"]] == [["text", "start", "end", "weight"]] * 3
+    assert json.loads(json.dumps(found)) == found and len(json.dumps(found)) < 600
+    assert found["completeness"]["holds"] is True and isinstance(found["faithfulness"], float)
+    pair = explain(both_ways, ("witty", "dull"), method="occlusion", orders=0).to_json()
+    assert [word["second"] for word in pair["words"]] == [False, True]
+    assert pair["completeness"] is None and pair["faithfulness"] is None
+
+
+def test_questions_that_have_no_answer(both_ways: Classifier) -> None:
+    with pytest.raises(ConfigError, match="label is 'poss': did you mean 'pos'"):
+        explain(both_ways, "a", label="poss")
+    with pytest.raises(ConfigError, match="method is 'gradient': did you mean 'gradients'"):
+        explain(both_ways, "a", method="gradient")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="orders is -1"):
+        explain(both_ways, "a", orders=-1)
+    with pytest.raises(TokenizerError, match="surrogate"):
+        explain(both_ways, "a \ud83d")
+    broken = untrained(both_ways.tokenizer)
+    nn.init.constant_(broken.model.backbone.embeddings.tokens.weight, math.nan)
+    with pytest.raises(ModelError, match="no finite numbers"):
+        explain(broken, "a")
