@@ -1,0 +1,113 @@
+"""`headstart serve`: models over HTTP, and a page to try them on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headstart.cli.console import remark
+from headstart.config import read_pairs
+from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra
+
+
+def serve_command(
+    folders: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]FOLDER…",
+            help="Run folders or model folders: classifiers, and causal language models. The first is the default.",
+            show_default=False,
+        ),
+    ],
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer only who sends this as `Authorization: Bearer TOKEN`.",
+            envvar="HEADSTART_TOKEN",
+            show_default=False,
+        ),
+    ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Texts to click on the page, one a line. Without it a few of the run's valid set, on loopback alone.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change a limit: body (bytes), texts, characters, new_tokens, requests, queue, deadline (s), wait "
+            "(s), tokens (of a batch).",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+) -> None:
+    """Answer over HTTP, with a page to try the model on, until Ctrl-C.
+
+    POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
+    """
+    # oneDNN keeps a kernel for each shape that it met, and no two batches have quite the same: memory would grow.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
+    try:
+        from headstart.serve.server import is_loopback, listen, make_server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
+            raise
+        raise MissingExtra(error.name or "fastapi", "serve", "serving a model") from None
+    from headstart.serve.limits import Limits
+    from headstart.serve.models import open_served, valid_examples
+
+    limits = Limits.from_mapping(read_pairs(limit or (), "--limit"), "--limit")
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise ConfigError("--token", ["a token is of printable ASCII characters, one at least, and no space around it"])
+    given = None if examples is None else _lines(examples)
+    models = []
+    for argument in folders:
+        name, folder = named(argument)
+        own = valid_examples(folder) if given is None and is_loopback(host) else ()
+        models.append(open_served(name, folder, device, given or own))
+    with listen(host, port) as listener:
+        address, actual = listener.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        if not is_loopback(host):
+            guarded = (
+                "a token is asked for"
+                if token
+                else "and no token protects it: give --token, or who can reach it may use it"
+            )
+            where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
+            remark(f"headstart: listening on {where}, {guarded}")
+        typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")
+        make_server(models, limits, token).run(sockets=[listener])
+
+
+def named(argument: str) -> tuple[str, Path]:
+    """NAME=FOLDER in its parts; a folder by itself is called by its own name.
+
+    >>> named("reviews=.")
+    ('reviews', PosixPath('.'))
+    """
+    name, equals, rest = argument.partition("=")
+    folder = Path(rest if equals and not Path(argument).is_dir() else argument)
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no folder {folder}: give a run folder or a model folder, or NAME=FOLDER")
+    own = name if equals and str(folder) != argument else folder.resolve().name
+    if not own or not own.isprintable() or len(own) > 60:
+        raise ConfigError("serve", [f"{own!r} is no name for a model: write NAME=FOLDER, NAME of 1 to 60 characters"])
+    return own, folder
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(line for line in path.read_text(encoding="utf-8").splitlines() if line.strip())[:12]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(path, f"cannot be read as lines of text ({error})") from None

@@ -1,0 +1,1 @@
+"""Models over HTTP: an API that answers in batches, and a page to try it on."""

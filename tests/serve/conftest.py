@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from headstart.serve.app import create_app
+from headstart.serve.models import ServedClassifier, ServedLanguageModel, open_served
+from headstart.use.classifier import Classifier
+from tests.serve.made_up import save_classifier, save_language_model
+from tests.studies.made_up import make_tokenizer, reviews
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Model folders by name: reviews (neg, pos), topics (three labels), writer (causal)."""
+    folder, tokenizer = tmp_path_factory.mktemp("served"), make_tokenizer()
+    return {
+        "reviews": save_classifier(folder / "reviews", tokenizer),
+        "topics": save_classifier(folder / "topics", tokenizer, ("art", "law", "sea")),
+        "writer": save_language_model(folder / "writer", tokenizer),
+    }
+
+
+@pytest.fixture(scope="session")
+def offline(folders: dict[str, Path]) -> Classifier:
+    return Classifier.load(folders["reviews"], "cpu")
+
+
+@pytest.fixture(scope="session")
+def served(folders: dict[str, Path]) -> ServedClassifier:
+    found = open_served("reviews", folders["reviews"], "cpu", examples=("a witty tale", "a dull tale"))
+    assert isinstance(found, ServedClassifier)
+    return found
+
+
+@pytest.fixture(scope="session")
+def topics(folders: dict[str, Path]) -> ServedClassifier:
+    found = open_served("topics", folders["topics"], "cpu")
+    assert isinstance(found, ServedClassifier)
+    return found
+
+
+@pytest.fixture(scope="session")
+def writer(folders: dict[str, Path]) -> ServedLanguageModel:
+    found = open_served("writer", folders["writer"], "cpu")
+    assert isinstance(found, ServedLanguageModel)
+    return found
+
+
+@pytest.fixture
+def client(served: ServedClassifier, topics: ServedClassifier, writer: ServedLanguageModel) -> Iterator[TestClient]:
+    with TestClient(create_app([served, topics, writer])) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    return [text for _, text in reviews(40, seed=11)]
