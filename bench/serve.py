@@ -143,7 +143,10 @@ def _service(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
             found = re.search(r":(\d+)/", process.stdout.readline())
             if found is None:
                 raise SystemExit("bench serve: the service did not begin")
-            yield int(found[1]), process
+            try:
+                yield int(found[1]), process
+            except (OSError, EOFError) as error:
+                raise SystemExit(f"bench serve: {error!r}; the service: {process.poll() or 'still there'}") from error
             process.terminate()
             if process.wait(60):
                 raise SystemExit(f"bench serve: the service ended with {process.returncode}")
