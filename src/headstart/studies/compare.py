@@ -35,14 +35,13 @@ from headstart.studies.comparison import Comparison, Mode
 from headstart.studies.finetune import build_classifier, finetune, open_base
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.outcomes import Arm, gather
-from headstart.studies.settings import CompareSettings, FinetuneSettings, LabelledSettings
+from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.setup import pick_device, pick_window
 from headstart.text.doctor import examine, leaked_rows
 from headstart.text.examples import Examples
 
 MODES = ("scratch", "frozen", "full")
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
-DATA = ("data", "valid", "test", "test_share", "text", "second", "label")  # what decides the splits
 SHARED = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # one budget for every arm
 PATIENCE = 1.0  # seconds between looks at runs that others have
 Remark = Callable[[str], None]

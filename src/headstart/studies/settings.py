@@ -12,6 +12,9 @@ from headstart.errors import ConfigError
 from headstart.studies.axes import Axis, read_axes
 from headstart.training.settings import Schedule, TrainingSettings, setting
 
+# What decides which texts there are: the same for all runs of a study.
+DATA = ("data", "valid", "test", "test_share", "text", "second", "label")
+
 
 @dataclass(frozen=True)
 class LabelledSettings(TrainingSettings):
@@ -123,10 +126,6 @@ class PretrainSettings(TrainingSettings):
             yield "name a preset with --model for fresh weights, or a folder with --init to go on from: one of the two"
         if value.get("init") is not None and value.get("change"):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
-
-
-# All runs of a sweep are scored on the same texts: what these are read from stays.
-DATA = ("data", "valid", "test", "test_share", "text", "second", "label")
 
 
 @dataclass(frozen=True)
