@@ -74,7 +74,8 @@ def _in_range(name: str, value: int | None, most: int) -> None:
 
 def _show(screen: Console, found: Explanation) -> None:
     """The text in colours, and the same in numbers for those who see none."""
-    from headstart.report.explanation import SLIGHT, greatest, printable, remarks, stretches
+    from headstart.report.explanation import SLIGHT, greatest, remarks, stretches
+    from headstart.report.html import printable
 
     for part in range(1 if isinstance(found.text, str) else 2):
         line = Text()

@@ -7,18 +7,18 @@ of six layers with twelve heads stay well below 2 MB.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from numpy.typing import NDArray
 
-from headstart import __version__
+from headstart.report.html import environment, printable
 from headstart.use.explain import Explanation, Maps
 from headstart.use.words import Word
+from headstart.version import __version__
 
 SHADES = 8
 SHOWN_TOKENS = 64  # of a map: more could not be told apart
@@ -120,15 +120,6 @@ def stretches(explanation: Explanation, part: int) -> Iterator[Stretch]:
         yield Stretch(printable(text[at:]))
 
 
-def printable(text: str) -> str:
-    """As many characters, without those that command a terminal or that HTML has no place for.
-
-    >>> printable("a\\x1b[31m\\nb") == "a\\ufffd[31m\\nb"
-    True
-    """
-    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" else c for c in text)
-
-
 def shortened(token: str, longest: int = 12) -> str:
     """A token as the name of a row.
 
@@ -189,14 +180,8 @@ def paths(weights: NDArray[np.float32]) -> Iterator[tuple[int, str]]:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
-        loader=PackageLoader("headstart.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"signed": _signed, "printable": printable}
+    made = environment()
+    made.filters["signed"] = _signed
     made.globals["SLIGHT"] = SLIGHT
     return made
 

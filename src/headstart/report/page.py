@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from headstart.report import pretraining, sections, sweep
 from headstart.report.blocks import Figure, Section
+from headstart.report.html import environment
 from headstart.report.records import LONGEST, Records
 from headstart.version import __version__
 
@@ -75,14 +76,8 @@ def _names(found: Sequence[Section], number: int) -> list[str]:
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
-        loader=PackageLoader("headstart.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"printable": _printable, "halves": _halves, "tidy": _tidy, "ended": _ended}
+    made = environment()
+    made.filters |= {"halves": _halves, "tidy": _tidy, "ended": _ended}
     made.globals["LONGEST"] = LONGEST
     return made
 
@@ -102,11 +97,6 @@ def _ended(text: str) -> str:
     ('leave them out of train.', 'is that meant?')
     """
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _printable(text: str) -> str:
-    """A text without the control characters that HTML has no place for."""
-    return "".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text)
 
 
 def _halves(text: str) -> tuple[str, str]:
