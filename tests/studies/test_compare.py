@@ -260,7 +260,7 @@ def test_without_a_test_file_a_share_is_kept_aside(world: Path, base: Path, tmp_
         ({"test": "three.txt"}, DataError, "a test set of 3 rows tells nothing"),
         ({"test": "train.txt"}, DataError, "120 of 120 test rows are also in train or valid"),
         ({"test": "odd.txt"}, DataError, "label 'mixed' is not one of neg, pos"),
-        ({"labels": "1,all"}, ConfigError, "1 labels are fewer than the 2 classes"),
+        ({"labels": "1,all"}, ConfigError, "1 label is fewer than the 2 classes"),
         ({"labels": "50,5000"}, ConfigError, "5,000 labels are asked for, and train has 120"),
         ({"labels": "many"}, ConfigError, "'many' is no number of labels"),
         ({"arms": "fully"}, ConfigError, "did you mean 'full'"),

@@ -42,7 +42,7 @@ def test_another_seed_draws_others_and_the_same_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(101, "101 labels are asked for, and train has 100"), (1, "1 labels are fewer than the 2")]
+    ("count", "words"), [(101, "101 labels are asked for, and train has 100"), (1, "1 label is fewer than the 2")]
 )
 def test_too_many_and_too_few_labels(count: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -348,7 +348,7 @@ def _check_splits(settings: CompareSettings, splits: Mapping[str, Examples]) -> 
     if rows < LEAST_TEST_ROWS:
         raise DataError(
             settings.test or settings.data,
-            f"a test set of {rows} rows tells nothing: even all right and all wrong could be luck",
+            f"a test set of {rows} rows tells nothing: its interval is wider than any difference one could hope for",
             fix=f"give at least {LEAST_TEST_ROWS} rows; some hundreds show a difference of a few points",
         )
     if rows - leaked < LEAST_TEST_ROWS:

@@ -62,10 +62,9 @@ def subset(examples: Examples, count: int, seed: int) -> Examples:
     if count > len(rows):
         raise ConfigError("labels", [f"{count:,} labels are asked for, and train has {len(rows):,}"])
     if count < len(examples.labels):
-        raise ConfigError(
-            "labels",
-            [f"{count} labels are fewer than the {len(examples.labels)} classes: ask for at least one of each"],
-        )
+        said = "1 label is" if count == 1 else f"{count} labels are"
+        problem = f"{said} fewer than the {len(examples.labels)} classes: ask for at least one of each"
+        raise ConfigError("labels", [problem])
     draw = random.Random(seed)
     classes: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
