@@ -339,7 +339,7 @@ def test_bad_input_is_said_before_anything_is_trained_or_written(
     (tmp_path / "odd.txt").write_text("pos ||| a wise tale\nmixed ||| a tale\n")
     (tmp_path / "one.txt").write_text("pos ||| a wise tale\npos ||| a tale\n")
     cases: list[tuple[dict[str, Any], type[HeadstartError], list[str]]] = [
-        ({"grid": ("labels=1,500,50",)}, ConfigError, ["2 mistakes", "1 labels are fewer than the 2", "500 labels"]),
+        ({"grid": ("labels=1,500,50",)}, ConfigError, ["2 mistakes", "1 label is fewer than the 2", "500 labels"]),
         ({"search": ("labels=50..500",)}, ConfigError, ["500 labels are asked for, and train has 120"]),
         (
             {"grid": (f"init=lab,{tmp_path}/nowhere",)},
