@@ -75,6 +75,24 @@ def test_every_layout_gives_what_each_sequence_gives_by_itself(data: st.DataObje
     torch.testing.assert_close(run_dense(backbone, batch), alone, rtol=0, atol=1e-10)
 
 
+@settings(max_examples=60)
+@given(st.data(), SEEDS)
+def test_tokens_that_are_asked_for_alone_are_what_they_are_among_all(data: st.DataObject, seed: int) -> None:
+    """In value, and in what they teach every weight."""
+    config: ModelConfig = data.draw(configs())
+    batch: Batch = data.draw(batches(config))
+    backbone = stirred(Backbone(config), seed).double()
+    keep = torch.tensor(data.draw(st.lists(st.integers(0, len(batch.ids) - 1), max_size=5)), dtype=torch.long)
+    some = backbone(batch.ids, batch.flat, batch.segments, keep)
+    every = backbone(batch.ids, batch.flat, batch.segments)[keep]
+    torch.testing.assert_close(some, every, rtol=0, atol=1e-9)
+    weights = [p for name, p in backbone.named_parameters() if "pooler" not in name]
+    taught = [torch.autograd.grad(x.sin().sum(), weights, allow_unused=True) for x in (some, every)]
+    for one, other in zip(*taught, strict=True):
+        if other is not None:
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
+
+
 @settings(max_examples=40)
 @given(st.data(), SEEDS)
 @torch.no_grad()

@@ -21,7 +21,6 @@ from headstart.config import (
     NextToken,
 )
 from headstart.errors import ModelError
-from headstart.model.backbone import Backbone
 from headstart.model.heads import (
     ClassifierHead,
     Head,
@@ -257,15 +256,14 @@ def test_every_head_gives_in_a_padded_block_what_it_gives_flat(data: st.DataObje
         torch.testing.assert_close(a, real, rtol=0, atol=1e-9)
 
 
-def test_features_and_classify_are_the_classifier_in_two_steps() -> None:
-    """So that what a frozen backbone gives can be kept: only `classify` holds what is trained."""
+def test_features_and_the_rest_are_the_classifier_in_two_steps() -> None:
+    """So that what a frozen backbone gives can be kept: only the rest holds what is trained."""
     model = Model.build(config(pooler=True), Classifier(classes=3, pooler="tanh")).eval()
     head = model.head
     assert isinstance(head, ClassifierHead)
-    x = vectors_of(model, IDS, LAYOUT)
-    features = head.features(x, LAYOUT, model.backbone).detach()
-    assert torch.equal(head.classify(features), model(IDS, LAYOUT))
-    torch.autograd.backward(head.classify(features).sum())
+    features = head.features(IDS, LAYOUT, None, model.backbone).detach()
+    assert torch.equal(head(features), model(IDS, LAYOUT))
+    torch.autograd.backward(head(features).sum())
     assert all(p.grad is not None for p in head.parameters())
 
 
@@ -289,8 +287,7 @@ def test_a_classifier_drops_in_training_alone(pooler: Any) -> None:
     """Before each of its layers: `dropped` counts the zeros that reach them."""
     torch.manual_seed(0)
     head = ClassifierHead(config(), Classifier(classes=2, dropout=0.5, pooler=pooler))
-    backbone, x = Backbone(config()), 1 + torch.rand(300, 8)
-    layout = Flat.of([1] * 300)
+    x = 1 + torch.rand(300, 8)
     dropped: list[float] = []
     layers = [head.out] if head.dense is None else [head.dense, head.out]
     if head.dense is not None:
@@ -298,11 +295,11 @@ def test_a_classifier_drops_in_training_alone(pooler: Any) -> None:
         torch.nn.init.constant_(head.dense.bias, 0.1)
     for layer in layers:
         layer.register_forward_pre_hook(lambda _, inputs: dropped.append((inputs[0] == 0).float().mean().item()))
-    still = head.eval()(x, layout, backbone)
+    still = head.eval()(x)
     assert dropped == [0.0] * len(layers)
-    assert torch.equal(head(x, layout, backbone), still)
+    assert torch.equal(head(x), still)
     dropped.clear()
-    head.train()(x, layout, backbone)
+    head.train()(x)
     assert dropped == [pytest.approx(0.5, abs=0.06)] * len(layers)
 
 

@@ -426,7 +426,7 @@ def test_the_probabilities_are_those_of_a_prediction(classifier: Classifier) -> 
     found = explain(classifier, TEXTS[1], orders=0)
     [predicted] = classifier.predict([TEXTS[1]])
     assert found.label == predicted.label
-    assert found.probabilities == pytest.approx(dict(predicted.probabilities), abs=1e-9)
+    assert found.probabilities == pytest.approx(dict(predicted.probabilities), abs=1e-6)
     assert calibrated(classifier.logits([TEXTS[1]]), 2.0)[0].tolist() == pytest.approx([*found.probabilities.values()])
 
 

@@ -54,22 +54,45 @@ def attend(
     """The same, fast: q, k, v and the result are (…, H, K) in the batch's own layout.
 
     `bias` (H, L, L) is added to the scores. The one function that knows which kernel runs where: `varlen` on CUDA in
-    half precision, which takes flat tokens as they are; elsewhere a padded block for this step alone.
+    half precision, which takes flat tokens as they are; on the CPU sequence after sequence; elsewhere a padded block
+    for this step alone.
     """
     if isinstance(layout, Flat) and _varlen_can(q, bias, dropout):
         return _varlen(q, k, v, layout, causal)
+    if causal and bias is not None:
+        bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
+    if isinstance(layout, Flat) and layout.real is not None and q.device.type == "cpu" and _long_enough(layout):
+        return _one_by_one(q, k, v, layout, causal, bias, dropout)
     q, k, v = (layout.block(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
     if causal and bias is None:  # padding is on the right, so the square mask already hides it
         visible = layout.visible if isinstance(layout, Cached) else None
         out = F.scaled_dot_product_attention(q, k, v, visible, dropout, is_causal=visible is None)
     else:
-        if causal and bias is not None:
-            bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, _mask(layout, bias), dropout)
+        out = F.scaled_dot_product_attention(q, k, v, key_mask(layout, bias), dropout)
     return layout.flatten(out.transpose(1, 2))
 
 
-def _mask(layout: Layout, bias: Tensor | None) -> Tensor | None:
+def _long_enough(layout: Flat) -> bool:
+    """Below 16 tokens a sequence, calling the kernel once for each costs more than padding does."""
+    return layout.place.shape[0] >= 16 * (layout.starts.shape[0] - 1)
+
+
+def _one_by_one(
+    q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool, bias: Tensor | None, dropout: float
+) -> Tensor:
+    """Nothing is padded, masked or moved: each sequence is a view of the flat tokens."""
+    lengths: list[int] = layout.starts.diff().tolist()
+    mixed = []
+    for parts in zip(*(torch.split(x, lengths) for x in (q, k, v)), strict=True):
+        one_q, one_k, one_v = (x.transpose(0, 1)[None] for x in parts)  # (1, H, L, K)
+        length = parts[0].shape[0]
+        mask = None if bias is None else bias[None, :, :length, :length]
+        out = F.scaled_dot_product_attention(one_q, one_k, one_v, mask, dropout, is_causal=causal and bias is None)
+        mixed.append(out[0].transpose(0, 1))
+    return torch.cat(mixed)
+
+
+def key_mask(layout: Layout, bias: Tensor | None) -> Tensor | None:
     """What every head adds to its scores: the bias, and -inf for keys that are padding; or those keys as bools."""
     real = layout.real
     if real is None:
@@ -110,7 +133,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
 
-    def forward(self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
+    ) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)  # each (…, H, K)
         if angles is not None:
             q, k = turn(q, angles), turn(k, angles)
@@ -118,4 +143,6 @@ class Attention(nn.Module):
             k, v = layout.extend(self, k, v)
         dropout = self.dropout if self.training else 0.0
         mixed = attend(q, k, v, layout, causal=self.causal, bias=bias, dropout=dropout)
+        if keep is not None:
+            mixed = layout.take(mixed, keep)
         return self.out(mixed.flatten(-2))

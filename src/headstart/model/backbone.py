@@ -75,8 +75,14 @@ class Backbone(nn.Module):
         self.buckets: Tensor | None
         self.angles: Tensor | None
 
-    def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Tensor:
-        """ids (N,) or (S, L), whichever the layout is of → vectors (…, D)."""
+    def forward(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
+        """ids (N,) or (S, L), whichever the layout is of → vectors (…, D).
+
+        Some of the vectors may be all that is wanted: `keep` (M,) says which → (M, D). The last layer then works for
+        these alone, which spares a classifier of the first token most of that layer.
+        """
         if layout.longest > self.config.window:
             raise ModelError(
                 f"a sequence of {layout.longest} tokens is longer than the model's window of "
@@ -90,8 +96,10 @@ class Backbone(nn.Module):
         angles = None if self.angles is None else self.angles[place]  # (…, 2, K / 2)
         bias = self._bias(layout.longest)
         x = self.embeddings(ids, place, segments)
-        for layer in self.layers:
+        *layers, last = self.layers
+        for layer in layers:
             x = layer(x, layout, angles, bias)
+        x = last(x, layout, angles, bias, keep)
         return x if self.norm is None else self.norm(x)
 
     def _bias(self, length: int) -> Tensor | None:

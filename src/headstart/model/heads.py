@@ -76,7 +76,11 @@ class NextSentenceHead(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
         """(…, D) → (S, 2)"""
-        return self.out(backbone.pooled(layout.pool(x, "first")))
+        return self.of_firsts(layout.pool(x, "first"), backbone)
+
+    def of_firsts(self, x: Tensor, backbone: Backbone) -> Tensor:
+        """(S, D), the first token of each pair → (S, 2)"""
+        return self.out(backbone.pooled(x))
 
 
 class MaskedNextSentenceHead(nn.Module):
@@ -99,16 +103,15 @@ class ClassifierHead(nn.Module):
         self.dropout = nn.Dropout(head.dropout)
         self.out = nn.Linear(config.width, head.classes, bias=head.bias)
 
-    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
-        """(…, D) → (S, C)"""
-        return self.classify(self.features(x, layout, backbone))
-
-    def features(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
-        """(…, D) → (S, D): all that a frozen backbone fixes, so it can be computed once and kept."""
-        x = layout.pool(x, self.config.pool)
+    def features(self, ids: Tensor, layout: Layout, segments: Tensor | None, backbone: Backbone) -> Tensor:
+        """ids → (S, D): all that a frozen backbone fixes, so it can be computed once and kept."""
+        keep = layout.one_each(self.config.pool)
+        x = backbone(ids, layout, segments, keep)
+        if keep is None:
+            x = layout.pool(x, self.config.pool)
         return backbone.pooled(x) if self.config.pooler == "backbone" else x
 
-    def classify(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """(S, D) → (S, C): what is trained even when the backbone is frozen."""
         x = self.dropout(x)
         if self.dense is not None:

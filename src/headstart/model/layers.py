@@ -47,7 +47,10 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Post-norm, as BERT and the lab have it: x = norm(x + f(x)). Pre-norm, as GPT-2: x = x + f(norm(x))."""
+    """Post-norm, as BERT and the lab have it: x = norm(x + f(x)). Pre-norm, as GPT-2: x = x + f(norm(x)).
+
+    All tokens are looked at; where `keep` names some of them, only these are given back, and worked on to the end.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -58,9 +61,12 @@ class Layer(nn.Module):
         self.feed_forward_norm = layer_norm(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
+    ) -> Tensor:
+        kept = x if keep is None else layout.take(x, keep)
         if self.pre:
-            x = x + self.dropout(self.attention(self.attention_norm(x), layout, angles, bias))
+            x = kept + self.dropout(self.attention(self.attention_norm(x), layout, angles, bias, keep))
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, layout, angles, bias)))
+        x = self.attention_norm(kept + self.dropout(self.attention(x, layout, angles, bias, keep)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

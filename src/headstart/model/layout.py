@@ -72,12 +72,21 @@ class Flat:
     def _cell(self) -> Tensor:
         return self.sequence * self.longest + self.place
 
+    def take(self, x: Tensor, keep: Tensor) -> Tensor:
+        """(N, …) → (M, …): the tokens at `keep` (M,)."""
+        return x[keep]
+
+    def one_each(self, how: Pool) -> Tensor | None:
+        """(S,): which token stands for its sequence, the first or the last; None where all of them do."""
+        if how == "first":
+            return self.starts[:-1].clamp(max=self.place.shape[0] - 1)
+        return self.starts[1:] - 1 if how == "last" else None
+
     def pool(self, x: Tensor, how: Pool) -> Tensor:
         """(N, D) → (S, D): the first or the last token of each sequence, or the mean of them."""
-        if how == "first":
-            return x[self.starts[:-1].clamp(max=x.shape[0] - 1)]
-        if how == "last":
-            return x[self.starts[1:] - 1]
+        one_each = self.one_each(how)
+        if one_each is not None:
+            return self.take(x, one_each)
         lengths = self.starts.diff()[:, None]
         exact = x if x.dtype == torch.float64 else x.float()  # a long sum in half precision loses what it adds
         total = exact.new_zeros(lengths.shape[0], x.shape[1]).index_add(0, self.sequence, exact)
@@ -108,14 +117,24 @@ class Dense:
     def flatten(self, x: Tensor) -> Tensor:
         return x
 
+    def take(self, x: Tensor, keep: Tensor) -> Tensor:
+        """(S, L, …) → (M, …): the cells at `keep` (M,), counted row after row."""
+        return x.flatten(0, 1)[keep]
+
+    def one_each(self, how: Pool) -> Tensor | None:
+        """(S,): the cell that stands for its row."""
+        sequences, cells = self.mask.shape
+        first = torch.arange(sequences, device=self.mask.device) * cells
+        if how == "first":
+            return first
+        return first + self.mask.sum(1) - 1 if how == "last" else None
+
     def pool(self, x: Tensor, how: Pool) -> Tensor:
         """(S, L, D) → (S, D)"""
-        if how == "first":
-            return x[:, 0]
-        lengths = self.mask.sum(1)
-        if how == "last":
-            return x[torch.arange(x.shape[0], device=x.device), lengths - 1]
-        return (x * self.mask[..., None]).sum(1) / lengths.clamp(min=1)[:, None]
+        one_each = self.one_each(how)
+        if one_each is not None:
+            return self.take(x, one_each)
+        return (x * self.mask[..., None]).sum(1) / self.mask.sum(1).clamp(min=1)[:, None]
 
 
 @dataclass(frozen=True)

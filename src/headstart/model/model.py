@@ -78,6 +78,8 @@ class Model(nn.Module):
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Any:
         """What the head makes of the batch: logits of its kind (see heads.py), or vectors where there is no head."""
+        if isinstance(self.head, ClassifierHead):
+            return self.head(self.head.features(ids, layout, segments, self.backbone))
         vectors = self.backbone(ids, layout, segments)
         return vectors if self.head is None else self.head(vectors, layout, self.backbone)
 

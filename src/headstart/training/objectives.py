@@ -84,8 +84,8 @@ class MaskedTokens:
         assert isinstance(model.head, MaskedHead)
         assert batch.targets is not None
         assert batch.masked is not None
-        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments)
-        return {"loss": _vocabulary(model.head, model, vectors[batch.masked], batch.targets)}
+        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)
+        return {"loss": _vocabulary(model.head, model, vectors, batch.targets)}
 
     def check(self, model: Model) -> None:
         _needs(model, MaskedHead, "masked training")
@@ -105,11 +105,12 @@ class MaskedAndNextSentence:
         assert batch.targets is not None
         assert batch.masked is not None
         assert batch.labels is not None
-        layout = layout_of(batch)
-        vectors = model.backbone(batch.ids, layout, batch.segments)
-        follows = model.head.next_sentence(vectors, layout, model.backbone)
+        first = batch.starts[:-1]
+        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=torch.cat([first, batch.masked]))
+        firsts, masked = vectors[: len(first)], vectors[len(first) :]
+        follows = model.head.next_sentence.of_firsts(firsts, model.backbone)
         return {
-            "masked": _vocabulary(model.head.masked, model, vectors[batch.masked], batch.targets),
+            "masked": _vocabulary(model.head.masked, model, masked, batch.targets),
             "next_sentence": F.cross_entropy(follows.float(), batch.labels, reduction="sum"),
         }
 
@@ -158,4 +159,4 @@ class FrozenClassification(Classification):
         assert isinstance(model.head, ClassifierHead)
         assert self.features is not None
         assert batch.rows is not None
-        return self._loss(model.head.classify(self.features[batch.rows]), batch)
+        return self._loss(model.head(self.features[batch.rows]), batch)

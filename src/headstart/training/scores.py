@@ -84,7 +84,7 @@ def classify(
                 logits = model(batch.ids, layout_of(batch), batch.segments)
             else:
                 assert isinstance(model.head, ClassifierHead)
-                logits = model.head.classify(features[batch.rows])
+                logits = model.head(features[batch.rows])
         out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
     model.train(was_training)
     return out
@@ -97,10 +97,9 @@ def frozen_features(model: Model, data: Encoded, precision: Precision) -> torch.
     model.eval()
     out = torch.zeros(len(data), model.config.width, device=model.device)
     for _, batch in _batches(data, model.device):
-        layout = layout_of(batch)
         with autocast(precision, model.device):
-            vectors = model.backbone(batch.ids, layout, batch.segments)
-            out[batch.rows] = model.head.features(vectors, layout, model.backbone).float()
+            found = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)
+            out[batch.rows] = found.float()
     return out
 
 

@@ -389,7 +389,7 @@ def attention_maps(classifier: Classifier, reading: Reading) -> Maps:
 
     def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(module, Attention)
-        x, _, angles, bias = inputs
+        x, _, angles, bias, _ = inputs
         q, k, v = module.qkv(x).unflatten(-1, (3, module.heads, module.head_width)).unbind(-3)  # each (L, H, K)
         if angles is not None:
             q, k = turn(q, angles), turn(k, angles)

@@ -27,16 +27,20 @@ from torch import Tensor, nn
 
 from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
 from headstart.errors import CheckpointError, MissingExtra, ModelError
+from headstart.model.attention import Attention, key_mask
 from headstart.model.layout import Dense
 from headstart.model.model import Model
+from headstart.model.positions import turn
 from headstart.text.batches import token_edges
 from headstart.text.forms import find_layouts, state_forms
 from headstart.training.scores import Floats
 from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.packed import copy_sharing
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts
 TOKENS = 1024  # of a batch, where a CPU is fastest
+SLOW = ["SkipLayerNormFusion"]  # onnxruntime's operator for a sum and its norm takes five times as long as the two
 LARGEST = 2**31  # bytes of one protobuf file
 
 
@@ -78,13 +82,50 @@ class _Graph(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.model = model
+        self.model = copy_sharing(model)
+        for layer in self.model.backbone.layers:
+            assert isinstance(layer.attention, Attention)
+            layer.attention = _Attention(layer.attention)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         # The first cell always counts: a text of no tokens at all is the padding token (see `_write_tokenizer`).
         first = torch.arange(attention_mask.shape[1]) == 0
         logits: Tensor = self.model(input_ids, Dense(attention_mask.bool() | first), token_type_ids)
         return logits
+
+
+class _Attention(nn.Module):
+    """Attention as ONNX's own operator: from three matrices, since cutting the product of one would copy it."""
+
+    def __init__(self, ours: Attention) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.causal, self.out = ours.heads, ours.head_width, ours.causal, ours.out
+        self.parts = nn.ModuleList(_rows(ours.qkv, part, 3) for part in range(3))
+
+    def forward(
+        self, x: Tensor, layout: Dense, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None
+    ) -> Tensor:
+        q, k, v = (part(x) for part in self.parts)  # each (S, L, D)
+        if angles is not None:
+            shape = (self.heads, self.head_width)
+            q, k = (turn(part.unflatten(-1, shape), angles).flatten(-2) for part in (q, k))
+        mask = None if self.causal and bias is None else key_mask(layout, bias)
+        if mask is not None:  # onnxruntime wants it in its full size: (S, 1 or H, L, L)
+            mask = mask.expand(-1, -1, x.shape[1], -1)
+        mixed = torch.onnx.ops.attention(
+            q, k, v, mask, q_num_heads=self.heads, kv_num_heads=self.heads, is_causal=self.causal
+        )[0]
+        out: Tensor = self.out(mixed if keep is None else layout.take(mixed, keep))
+        return out
+
+
+def _rows(linear: nn.Linear, part: int, parts: int) -> nn.Linear:
+    """One of the equal parts that a linear layer puts side by side."""
+    made = nn.Linear(linear.in_features, linear.out_features // parts, bias=linear.bias is not None)
+    made.weight = nn.Parameter(linear.weight.detach().chunk(parts)[part])
+    if linear.bias is not None:
+        made.bias = nn.Parameter(linear.bias.detach().chunk(parts)[part])
+    return made
 
 
 def _trace(model: Model) -> Any:
@@ -102,22 +143,10 @@ def _trace(model: Model) -> Any:
         output_names=["logits"],
         dynamic_shapes=tuple(free for _ in names),
         opset_version=OPSET,
-        custom_translation_table={torch.ops.aten.scaled_dot_product_attention.default: _attention},
         dynamo=True,
         verbose=False,
     )
     return _bare(program.model_proto)
-
-
-def _attention(q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, is_causal: bool = False) -> Any:
-    """ONNX's own attention operator, with a mask of its full size: onnxruntime doesn't stretch one."""
-    from onnxscript import opset23
-
-    op: Any = opset23
-    if mask is not None:
-        one = op.Constant(value_ints=[1])
-        mask = op.Expand(mask, op.Concat(one, one, op.Shape(q, start=2, end=3), one, axis=0))  # (S, 1 or H, L, L)
-    return op.Attention(q, k, v, mask, is_causal=int(is_causal))[0]
 
 
 def _bare(proto: Any) -> Any:
@@ -212,7 +241,9 @@ class OnnxClassifier:
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
         try:
-            session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                folder / MODEL, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW
+            )
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # neither library raises anything narrower
             reason = str(error).split("\n", 1)[0]
