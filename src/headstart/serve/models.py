@@ -56,7 +56,7 @@ class ServedClassifier:
         """(n, C), as `Classifier.probabilities` has them."""
         ours = self.classifier
         with torch.inference_mode():
-            found = classify(ours.fast, encoded, ours.precision, tokens=self.tokens // ROUNDS)
+            found = classify(ours.model, encoded, ours.precision, tokens=self.tokens // ROUNDS)
         if not np.isfinite(found).all():
             raise ModelError("the model's scores are no finite numbers: its weights are damaged")
         return calibrated(found, ours.temperature)

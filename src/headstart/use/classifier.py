@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +22,11 @@ from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Classifier as ClassifierHead
 from headstart.errors import ConfigError, ModelError
-from headstart.model.model import Model
 from headstart.studies.setup import pick_device
 from headstart.text.batches import Encoded
 from headstart.text.examples import Example, Examples
 from headstart.training.precision import choose_precision
 from headstart.training.scores import Floats, classify
-from headstart.use.packed import packed
 
 Text = str | tuple[str, str]  # a text, or a pair
 CHUNK = 4096  # texts that are read ahead and sorted by length
@@ -73,15 +69,6 @@ class Classifier:
         """From a run folder, a model folder, or one of `transformers` with a classifier's head."""
         return cls(open_model(str(folder)), device, where=str(folder))
 
-    @cached_property
-    def fast(self) -> Model:
-        """The model in the form that answers soonest on this device; it has no gradients."""
-        return packed(self.model) if self.device.type == "cpu" else self.model
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the fast form, which cannot be pickled and is soon made again."""
-        return {name: value for name, value in vars(self).items() if name != "fast"}
-
     def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
         """An answer for each text (or pair), in the order asked."""
         return list(self.stream(texts, abstain_below=abstain_below))
@@ -104,7 +91,7 @@ class Classifier:
         """(n, C): log-probabilities as the model gives them, before the temperature."""
         encoded = self.encode(texts)
         with torch.inference_mode():
-            return classify(self.fast, encoded, self.precision, tokens=TOKENS.get(self.device.type, TOKENS["cpu"]))
+            return classify(self.model, encoded, self.precision, tokens=TOKENS.get(self.device.type, TOKENS["cpu"]))
 
     def encode(self, texts: Sequence[Text]) -> Encoded:
         """Texts as ids, cut to the model's window."""

@@ -15,6 +15,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +36,6 @@ from headstart.text.batches import token_edges
 from headstart.text.forms import find_layouts, state_forms
 from headstart.training.scores import Floats
 from headstart.use.classifier import Classifier, Text, calibrated
-from headstart.use.packed import copy_sharing
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts
@@ -82,7 +82,7 @@ class _Graph(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.model = copy_sharing(model)
+        self.model = deepcopy(model, {id(tensor): tensor for tensor in model.parameters()})  # the tensors are shared
         for layer in self.model.backbone.layers:
             assert isinstance(layer.attention, Attention)
             layer.attention = _Attention(layer.attention)
