@@ -74,6 +74,9 @@ app.command("fill")(fill_masks)
 
 def main() -> None:
     """Run the command line: 0 done, 2 for what the user can mend, 130 for Ctrl-C; never a traceback for those."""
+    # oneDNN keeps a kernel for each of the last 1,024 shapes that it met, a megabyte or two each, and no two batches
+    # have quite the same number of tokens. The layers of one batch share theirs; that is worth keeping, no more.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     try:
         app()
     except HeadstartError as error:

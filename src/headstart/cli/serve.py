@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -55,8 +54,6 @@ def serve_command(
 
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
-    # oneDNN keeps a kernel for each shape that it met, and no two batches have quite the same: memory would grow.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
     try:
         from headstart.serve.server import is_loopback, listen, make_server
     except ModuleNotFoundError as error:
