@@ -123,6 +123,19 @@ def test_a_loss_by_hand() -> None:
     assert slope.flatten().tolist() == pytest.approx([0.75 * math.log(3), -0.25 * math.log(3), 0.0])
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_word_that_was_thought_impossible(wanted: bool, dtype: torch.dtype) -> None:
+    """Its chance is 0 in float32, and its loss is a number all the same; so is that of one which is nearly so."""
+    features = torch.eye(3, dtype=dtype).requires_grad_(wanted)
+    weight = torch.tensor([[0.0, 0.0, 0.0], [-200.0, -80.0, -1.0]], dtype=dtype)
+    loss = chunked_cross_entropy(features, weight, None, torch.tensor([1, 1, IGNORE]))
+    assert loss.item() == pytest.approx(280)
+    if wanted:
+        (slope,) = torch.autograd.grad(loss, features)
+        assert slope.diag().tolist() == pytest.approx([200, 80, 0])
+
+
 def test_no_tokens_is_a_loss_of_zero_with_gradients_of_zero() -> None:
     inputs = drawn(0, 5, 3)
     loss = chunked_cross_entropy(*inputs)
@@ -180,14 +193,14 @@ class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_no_more_than_a_chunk_of_logits_is_ever_made(dtype: torch.dtype) -> None:
-    """Forward and backward: 60 tokens, 50 words, 4 tokens a chunk."""
-    inputs = drawn(60, 50, 2, dtype=dtype)
+    """Forward and backward: 600 tokens, 50 words filled up to 64, 20 tokens a chunk."""
+    inputs = drawn(600, 50, 2, dtype=dtype)
     with Made() as made:
-        gradients(chunked_cross_entropy(*inputs, chunk=4), inputs)
-    assert made.largest == 4 * 50
+        gradients(chunked_cross_entropy(*inputs, chunk=20), inputs)
+    assert made.largest == 20 * 64
     with Made() as made:
         gradients(plain_cross_entropy(*inputs), inputs)
-    assert made.largest == 60 * 50
+    assert made.largest == 600 * 50
 
 
 def test_no_work_for_gradients_that_nobody_asks_for() -> None:
@@ -204,12 +217,11 @@ def test_no_work_for_gradients_that_nobody_asks_for() -> None:
     assert not free.requires_grad
     assert without.operations == under_no_grad.operations
     assert sum("mm" in name for name in without.operations) == 3  # three chunks, and the logits of each
-    assert not any(name.startswith("exp") for name in without.operations)
-    assert any(name.startswith("exp") for name in asked.operations)
+    assert sum("mm" in name for name in asked.operations) == 9
     torch.testing.assert_close(loss, plain_cross_entropy(*inputs))
 
 
-@pytest.mark.parametrize(("only", "products"), [("features", 6), ("weight", 6), ("bias", 3)])
+@pytest.mark.parametrize(("only", "products"), [("features", 6), ("weight", 6), ("bias", 6)])
 def test_only_the_gradients_that_are_asked_for(only: str, products: int) -> None:
     """Three chunks: the logits of each, and another product where the gradient is one."""
     inputs = drawn(5, 4, 3)
@@ -270,7 +282,7 @@ def test_float64_stays_float64_under_autocast() -> None:
     inputs = drawn(6, 5, 3)
     expected = plain_cross_entropy(*inputs)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(chunked_cross_entropy(*inputs, chunk=100), expected)
+        torch.testing.assert_close(chunked_cross_entropy(*inputs, chunk=100), expected, rtol=1e-14, atol=0)
 
 
 def test_a_scale_is_not_rounded_to_bf16() -> None:
@@ -294,7 +306,7 @@ def test_as_many_targets_as_vectors() -> None:
 @pytest.mark.parametrize("target", [-1, 5])
 def test_a_target_beyond_the_vocabulary_is_refused(target: int) -> None:
     features, weight, bias, _ = drawn(1, 5, 3)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"{target}, and the vocabulary has 5 words"):
         chunked_cross_entropy(features, weight, bias, torch.tensor([target]))
 
 
