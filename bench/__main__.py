@@ -15,6 +15,7 @@ CASES = {
     "tokens": "a corpus into ids, against datasets.map with as many processes",
     "predict": "texts a second, against the pipeline of transformers",
     "serve": "the service under load, against predict offline",
+    "training": "the lab's language model against its plain form, fine-tuning against the Trainer of transformers",
     "saving": "what a checkpoint costs the training that goes on meanwhile",
 }
 

@@ -4,8 +4,9 @@
     python -m bench.gpu lab mlm    some
     python -m bench.gpu --tiny     a smoke test, on a CPU too: tiny models, nothing to be learned from its figures
 
-lab       the lab's causal language model, against nn.TransformerEncoder with full logits, bf16, compiled
-mlm       BERT-base's masked language model, against transformers, bf16, compiled
+lab       the lab's causal language model, 128 × 256 tokens, against nn.TransformerEncoder with full logits in bf16:
+          compiled (`plain`), and with its loss compiled into it (`whole`)
+mlm       BERT-base's masked language model, 256 × 128 tokens, against transformers, bf16, compiled
 finetune  BERT-base fine-tuned on texts of 6 to 50 tokens at batch 8, against transformers, bf16
 
 Losses of both sides on the same batch are compared first: a fast wrong answer is a failure.
@@ -15,214 +16,36 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
+from bench.training import Row, lab_batches, lab_loss, lab_pair, ours, peer, race, ragged
 from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.lab import write_lab
-from headstart.config import Classifier, ModelConfig, NextToken
-from headstart.model.model import Model
-from headstart.model.positions import sinusoidal
-from headstart.model.presets import preset
 from headstart.text.batches import IGNORE, Batch
-from headstart.training.loop import Loop, Step
 from headstart.training.objectives import Causal, Classification, MaskedTokens
-from headstart.training.precision import autocast, choose_precision
-from headstart.training.settings import TrainingSettings
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WARM, STEPS, REPEATS = 8, 24, 3
-CLOSE = 0.02  # of the first loss, in bf16
+SPEEDS = {"warm": 24, "steps": 24, "repeats": 3}
+TINY = {"warm": 2, "steps": 2, "repeats": 1}
 
 
-# --- both sides ---
-
-
-@dataclass
-class Given:
-    """The same few batches over and over."""
-
-    made: Sequence[Batch]
-
-    def steps(self, epoch: int) -> int:
-        return len(self.made)
-
-    def batch(self, epoch: int, step: int) -> Batch:
-        return self.made[step % len(self.made)]
-
-
-@dataclass
-class Side:
-    """One contender: `loss` on the first batch before any training, `run(steps)` trains so many."""
-
-    loss: Callable[[], float]
-    run: Callable[[int], None]
-    seconds: list[float] = field(default_factory=list)
-    memory: int = 0
-
-
-def ours(model: Model, objective: Any, batches: Sequence[Batch]) -> Side:
-    model.to(DEVICE)
-    precision = choose_precision("auto", DEVICE)
-
-    def loss() -> float:
-        model.eval()
-        batch = batches[0].to(DEVICE)
-        with torch.no_grad(), autocast(precision, DEVICE):
-            total = sum(objective.sums(model, batch).values())
-        model.train()
-        return float(total) / float(sum(objective.counts(batches[0]).values()))
-
-    settings = TrainingSettings(steps=10**6, lr=1e-4, schedule="constant", save_every=10**9, evaluate_every=10**9)
-    events = Loop(model, objective, Given(batches), settings, precision=precision).run()
-
-    def run(steps: int) -> None:
-        done = 0
-        while done < steps:
-            done += isinstance(next(events), Step)
-
-    return Side(loss, run)
-
-
-def peer(module: nn.Module, forward: Callable[[nn.Module, Any], Tensor], inputs: Sequence[Any], compiled: bool) -> Side:
-    module.to(DEVICE).train()
-    inputs = [{name: value.to(DEVICE) for name, value in each.items()} for each in inputs]
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
-    kind = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
-    called: Any = torch.compile(forward) if compiled and DEVICE.type == "cuda" else forward
-    place = 0
-
-    def cast() -> Any:
-        return torch.autocast(DEVICE.type, kind, enabled=DEVICE.type == "cuda")
-
-    def loss() -> float:
-        module.eval()
-        with torch.no_grad(), cast():
-            found = forward(module, inputs[0])
-        module.train()
-        return float(found)
-
-    def run(steps: int) -> None:
-        nonlocal place
-        for _ in range(steps):
-            with cast():
-                found = called(module, inputs[place % len(inputs)])
-            found.backward()
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            place += 1
-
-    return Side(loss, run)
-
-
-def race(name: str, sides: dict[str, Side], tokens: float, tiny: bool) -> dict[str, Any]:
-    """Compare losses, warm up, then time in turns."""
-    losses = {side: each.loss() for side, each in sides.items()}
-    first, second = losses.values()
-    if not math.isclose(first, second, rel_tol=CLOSE):
-        raise SystemExit(f"{name}: first losses differ, {losses}: nothing was timed")
-    steps = 2 if tiny else STEPS
-    for each in sides.values():
-        _forget()
-        each.run(2 if tiny else WARM)
-        _wait()
-        each.memory = torch.cuda.max_memory_allocated() if DEVICE.type == "cuda" else 0
-    for _ in range(1 if tiny else REPEATS):
-        for each in sides.values():
-            began = time.perf_counter()
-            each.run(steps)
-            _wait()
-            each.seconds.append((time.perf_counter() - began) / steps)
-    a, b = (median(each.seconds) for each in sides.values())
-    mine, theirs = sides.values()
-    row = {
-        "case": name,
-        "losses": losses,
-        "ours, ms a step": 1000 * a,
-        "peer, ms a step": 1000 * b,
-        "ours, tokens/s": tokens / a,
-        "peer, tokens/s": tokens / b,
-        "ratio": b / a,
-        "ours, GiB": mine.memory / 2**30,
-        "peer, GiB": theirs.memory / 2**30,
-    }
-    print(json.dumps(row), flush=True)
-    return row
-
-
-def _forget() -> None:
-    if DEVICE.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _wait() -> None:
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
-
-
-# --- the lab's language model ---
-
-
-class LabPeer(nn.Module):
-    """The lab's transformer as PyTorch's own layers have it; the names are those of its checkpoint."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(config.width, config.heads, config.feed_forward, config.dropout)
-        self.base = nn.ModuleDict(
-            {
-                "encoder": nn.Embedding(config.vocabulary, config.width),
-                "transformer_encoder": nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False),
-            }
-        )
-        self.classifier = nn.ModuleDict({"decoder": nn.Linear(config.width, config.vocabulary)})
-        self.register_buffer("positions", sinusoidal(config.window, config.width), persistent=False)
-        self.dropout, self.width = config.dropout, config.width
-
-    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
-        length = ids.shape[0]  # (L, S): the lab's layers take the sequence first
-        mask = torch.full((length, length), -math.inf, device=ids.device).triu(1)
-        x = self.base["encoder"](ids) * math.sqrt(self.width) + self.get_buffer("positions")[:length, None]
-        x = self.base["transformer_encoder"](F.dropout(x, self.dropout, self.training), mask=mask, is_causal=True)
-        return F.cross_entropy(self.classifier["decoder"](x).flatten(0, 1), targets.flatten())
-
-
-def lab(tiny: bool) -> dict[str, Any]:
+def lab(tiny: bool) -> Row:
     rows, length = (2, 16) if tiny else (128, 256)
-    config = preset("lab", vocabulary=500) if tiny else preset("lab")
-    model = Model.build(config, NextToken())
-    other = LabPeer(config)
-    with tempfile.TemporaryDirectory() as folder:
-        write_lab(model, Path(folder) / "lab.pt")
-        state = torch.load(Path(folder) / "lab.pt", weights_only=True)
-    state = state.get("model_state_dict", state)
-    other.load_state_dict({name: value for name, value in state.items() if not name.endswith("pos_encoder.pe")})
-    draw = np.random.default_rng(0)
-    ids = torch.from_numpy(draw.integers(5, config.vocabulary, size=(4, rows, length)))
-    starts = torch.arange(0, rows * length + 1, length, dtype=torch.int32)
-    flat = [Batch(each.flatten(), starts, length, targets=each.roll(-1, 1).flatten()) for each in ids]
-    inputs = [{"ids": each.T.contiguous(), "targets": each.roll(-1, 1).T.contiguous()} for each in ids]
+    model, other = lab_pair(500 if tiny else None)
+    flat, blocks = lab_batches(model.config.vocabulary, rows, length, count=4)
+    _, another = lab_pair(500 if tiny else None)
+    another.load_state_dict(other.state_dict())
+    compiled: Any = other if tiny else torch.compile(other)
     sides = {
         "ours": ours(model, Causal(), flat),
-        "peer": peer(other, lambda module, given: module(**given), inputs, compiled=True),
+        "plain": peer(compiled, lab_loss, blocks),
+        "whole": peer(another, lab_loss, blocks, compiled=True),
     }
-    return race("lab", sides, rows * length, tiny)
-
-
-# --- BERT-base ---
+    return race("lab", sides, rows * length, **(TINY if tiny else SPEEDS))
 
 
 def published(folder: Path, tiny: bool, head: str) -> Any:
@@ -237,7 +60,12 @@ def published(folder: Path, tiny: bool, head: str) -> Any:
     return made
 
 
-def mlm(tiny: bool) -> dict[str, Any]:
+def their_loss(module: nn.Module, given: dict[str, torch.Tensor]) -> torch.Tensor:
+    loss: torch.Tensor = module(**given).loss
+    return loss
+
+
+def mlm(tiny: bool) -> Row:
     rows, length = (2, 16) if tiny else (256, 128)
     with tempfile.TemporaryDirectory() as folder:
         other = published(Path(folder), tiny, "BertForMaskedLM")
@@ -251,37 +79,25 @@ def mlm(tiny: bool) -> dict[str, Any]:
         targets = ids.flatten()[masked].clone()
         ids = ids.flatten().index_fill(0, masked, 103)
         labels = torch.full((rows * length,), IGNORE).index_copy(0, masked, targets)
-        zero = torch.zeros_like(ids)
-        flat.append(Batch(ids, starts, length, segments=zero, targets=targets, masked=masked))
+        flat.append(Batch(ids, starts, length, segments=torch.zeros_like(ids), targets=targets, masked=masked))
         inputs.append({"input_ids": ids.view(rows, length), "labels": labels.view(rows, length)})
     sides = {
         "ours": ours(model, MaskedTokens(), flat),
-        "peer": peer(other, lambda module, given: module(**given).loss, inputs, compiled=True),
+        "transformers": peer(other, their_loss, inputs, compiled=True),
     }
-    return race("mlm", sides, rows * length, tiny)
+    return race("mlm", sides, rows * length, **(TINY if tiny else SPEEDS))
 
 
-def finetune(tiny: bool) -> dict[str, Any]:
+def finetune(tiny: bool) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         other = published(Path(folder), tiny, "BertForSequenceClassification")
-        found = open_model(folder).model
-    assert isinstance(found.head_config, Classifier)
-    draw = np.random.default_rng(0)
-    flat, inputs = [], []
-    for _ in range(16):
-        lengths = draw.integers(6, 51, size=8)
-        rows = [torch.from_numpy(draw.integers(1000, 30000, size=n)) for n in lengths]
-        labels = torch.from_numpy(draw.integers(2, size=8))
-        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        ids = torch.cat(rows)
-        flat.append(Batch(ids, starts, int(lengths.max()), segments=torch.zeros_like(ids), labels=labels))
-        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        inputs.append({"input_ids": padded, "attention_mask": (padded > 0).long(), "labels": labels})
+        model = open_model(folder).model
+    flat, padded = ragged(64, lambda draw: draw.integers(6, 51, size=8), 30000)
     sides = {
-        "ours": ours(found, Classification(), flat),
-        "peer": peer(other, lambda module, given: module(**given).loss, inputs, compiled=False),
+        "ours": ours(model, Classification(), flat),
+        "transformers": peer(other, their_loss, padded),
     }
-    return race("finetune", sides, 8 * 28.0, tiny)
+    return race("finetune", sides, 8 * 28.0, **(TINY if tiny else {**SPEEDS, "warm": 64, "steps": 64}))
 
 
 CASES = {"lab": lab, "mlm": mlm, "finetune": finetune}
@@ -294,7 +110,10 @@ def main() -> None:
     given.add_argument("--out", type=Path)
     asked = given.parse_args()
     torch.manual_seed(0)
-    rows = [CASES[name](asked.tiny) for name in asked.cases]
+    rows = []
+    for name in asked.cases:
+        rows.append({"case": name, **CASES[name](asked.tiny)})
+        print(json.dumps(rows[-1]), flush=True)
     if asked.out:
         asked.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
