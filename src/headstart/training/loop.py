@@ -26,12 +26,13 @@ from torch import Tensor
 
 from headstart.errors import TrainingError
 from headstart.model.model import Model
-from headstart.text.batches import Batch, Batches, random, share_of
+from headstart.text.batches import Batch, Batches, random
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
-from headstart.training.precision import Precision, autocast
+from headstart.training.precision import Precision
 from headstart.training.scores import Scores
 from headstart.training.settings import TrainingSettings
+from headstart.training.steps import Recorded, Stepper
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,18 @@ class State:
     numbers: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A step that was taken; the parts of its loss and its gradient's norm are still on the device."""
+
+    epoch: int
+    step: int
+    lr: float
+    tokens: int
+    names: tuple[str, ...]
+    found: Tensor
+
+
 @dataclass
 class Loop:
     """A run in progress. `validate` scores the model; the score named `choose_by` decides which weights are best."""
@@ -144,6 +157,16 @@ class Loop:
             head_lr=s.head_lr,
         )
         self.average = Average(self.model, s.average) if s.average else None
+        on_gpu = self.model.device.type == "cuda"
+        # Gradual unfreezing changes what a step does, and an average changes its weight from step to step.
+        steady = self.optimizer.recordable and self.average is None and not s.unfreeze
+        kind = Recorded if on_gpu and steady else Stepper
+        self.stepper = kind(
+            self.model, self.objective, self.optimizer, self.average, s.clip or math.inf, self.precision
+        )
+        self.unread: list[Unread] = []
+        self.together = 16 if on_gpu else 1  # steps whose losses are read at once
+        self.read_at = time.perf_counter()
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +174,7 @@ class Loop:
         """Train to the end; events as they happen."""
         s = self.settings
         self.model.train()
+        self.read_at = time.perf_counter()
         epoch, steps = -1, 0
         while self.step < self.total and not self._tired():
             if self.epoch != epoch:
@@ -158,11 +182,15 @@ class Loop:
                 self._thaw()
             yield from self._update()
             last = self.in_epoch == steps or self.step == self.total
-            if self.validate and (last if s.evaluate_every is None else self._due(s.evaluate_every)):
+            evaluate = self.validate is not None and (last if s.evaluate_every is None else self._due(s.evaluate_every))
+            save = last if s.save_every is None else self._due(s.save_every)
+            if evaluate or save or last or self.stopping or len(self.unread) >= self.together:
+                yield from self._read()
+            if evaluate:
                 yield self._evaluate(self.epoch + self.in_epoch / steps)
             if self.in_epoch == steps:
                 self.epoch, self.in_epoch = self.epoch + 1, 0
-            if self.stopping or self._tired() or (last if s.save_every is None else self._due(s.save_every)):
+            if self.stopping or self._tired() or save:
                 yield Saved(self.step, self.state())
             if self.stopping:
                 return
@@ -186,72 +214,55 @@ class Loop:
     # --- one step ----------------------------------------------------------------------------------------------------
 
     def _update(self) -> Iterator[Event]:
-        """One step of the optimizer, in as many micro-batches as it takes."""
-        began = time.perf_counter()
+        """One step of the optimizer, in as many micro-batches as it takes; what it found is read later."""
         batch = self.batches.batch(self.epoch, self.in_epoch)
+        factor = rate(self.settings.schedule, self.step, self.total, round(self.settings.warmup * self.total))
         try:
-            parts = self._gradients(batch)
+            found = self.stepper.step(batch, self.shares, self._seed_dropout, factor)
         except torch.OutOfMemoryError:
             self._release()
             self.shares *= 2
             yield Halved(self.step + 1, self.shares)
             try:
-                parts = self._gradients(batch)
+                found = self.stepper.step(batch, self.shares, self._seed_dropout, factor)
             except torch.OutOfMemoryError as error:
                 self._release()
                 raise TrainingError(self._too_large(batch, error)) from None
-        loss = sum(parts.values())
-        clip = self.settings.clip or math.inf
-        gradient = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip).item()
-        factor = rate(self.settings.schedule, self.step, self.total, round(self.settings.warmup * self.total))
-        lr = self.settings.lr * factor
-        finite = math.isfinite(loss) and math.isfinite(gradient)
-        if finite:
-            self.optimizer.step(factor)
-            if self.average:
-                self.average.update(self.model)
-        self.optimizer.zero_grad()
         self.step += 1
         self.in_epoch += 1
         self.tokens += batch.ids.shape[0]
-        if not finite:
-            yield self._bad_step(loss, lr)
-            return
-        seconds = time.perf_counter() - began
-        shown = parts if len(parts) > 1 else {}
-        yield Step(self.epoch, self.step, self.total, loss, shown, lr, gradient, self.tokens, seconds)
+        names = tuple(self.objective.counts(batch))
+        self.unread.append(Unread(self.epoch, self.step, self.settings.lr * factor, self.tokens, names, found))
 
-    def _gradients(self, batch: Batch) -> dict[str, float]:
-        """Run the batch forwards and backwards, share by share; the parts of its loss."""
-        counts = {name: max(count, 1.0) for name, count in self.objective.counts(batch).items()}
-        device = self.model.device
-        totals = {name: torch.zeros((), dtype=torch.float64, device=device) for name in counts}
-        for share in range(self.shares):
-            part = share_of(batch, share, self.shares)
-            if part is None:
+    def _read(self) -> Iterator[Event]:
+        """What the last steps found, as events; read together, since to ask a GPU for a number is to wait for it."""
+        unread, self.unread = self.unread, []
+        if not unread:
+            return
+        values = torch.stack([each.found for each in unread]).tolist()
+        seconds = (time.perf_counter() - self.read_at) / len(unread)
+        self.read_at = time.perf_counter()
+        for each, (*losses, gradient) in zip(unread, values, strict=True):
+            loss = sum(losses)
+            if not (math.isfinite(loss) and math.isfinite(gradient)):
+                yield self._bad_step(each, loss)
                 continue
-            self._seed_dropout(share)
-            with autocast(self.precision, device):
-                sums = self.objective.sums(self.model, part.to(device))
-            loss = torch.stack([value / counts[name] for name, value in sums.items()]).sum()
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
-            for name, value in sums.items():
-                totals[name] += value.detach().double() / counts[name]
-        return {name: value.item() for name, value in totals.items()}
+            parts = dict(zip(each.names, losses, strict=True)) if len(losses) > 1 else {}
+            yield Step(each.epoch, each.step, self.total, loss, parts, each.lr, gradient, each.tokens, seconds)
 
     def _seed_dropout(self, share: int) -> None:
         """What dropout drops depends on the seed, the step and the share, and on nothing before."""
         torch.manual_seed(int(random(self.settings.seed, self.step, share, 3).integers(2**63)))
 
-    def _bad_step(self, loss: float, lr: float) -> Event:
+    def _bad_step(self, bad: Unread, loss: float) -> Event:
         self.bad_steps += 1
         if self.bad_steps > self.settings.skip_bad_steps:
             raise TrainingError(
-                f"the loss became {loss} at step {self.step} (learning rate {lr:.3g}): lower lr or clip, raise warmup, "
-                f"or allow --skip-bad-steps {self.settings.skip_bad_steps + 1}; the checkpoints before it are whole"
+                f"the loss became {loss} at step {bad.step} (learning rate {bad.lr:.3g}): lower lr or clip, raise "
+                f"warmup, or allow --skip-bad-steps {self.settings.skip_bad_steps + 1}; the checkpoints before it are "
+                "whole"
             )
-        return Skipped(self.epoch, self.step, loss)
+        return Skipped(bad.epoch, bad.step, loss)
 
     def _release(self) -> None:
         self.optimizer.zero_grad()

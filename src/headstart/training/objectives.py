@@ -8,7 +8,7 @@ exactly that of the large batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -124,6 +124,7 @@ class Classification:
 
     class_weights: Sequence[float] | None = None
     smoothing: float = 0.0
+    _moved: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.labels is not None
@@ -143,7 +144,10 @@ class Classification:
         return {"loss": loss}
 
     def _weights(self, labels: Tensor) -> Tensor:
-        return torch.tensor(self.class_weights, device=labels.device, dtype=torch.float32)
+        """The weights where the labels are; carried there once."""
+        if labels.device not in self._moved:
+            self._moved[labels.device] = torch.tensor(self.class_weights, device=labels.device, dtype=torch.float32)
+        return self._moved[labels.device]
 
     def check(self, model: Model) -> None:
         _needs(model, ClassifierHead, "classification")

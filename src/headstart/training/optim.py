@@ -141,12 +141,34 @@ class Optimizers:
     def groups(self) -> list[Group]:
         return [group for part in self.parts for group in part.param_groups]
 
-    def step(self, factor: float = 1.0) -> None:
-        """Update every parameter that has a gradient, at `factor` times its initial rate."""
+    @property
+    def recordable(self) -> bool:
+        """Whether a step can be recorded on a GPU and played back: all that it reads lies there."""
+        return all(isinstance(group["lr"], Tensor) for group in self.groups)
+
+    def set_rate(self, factor: float) -> None:
+        """Let every parameter move at `factor` times its initial rate."""
         for group in self.groups:
-            group["lr"] = group["initial"] * factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["initial"] * factor)
+            else:
+                group["lr"] = group["initial"] * factor
+
+    def step(self, factor: float | None = 1.0, *, skip: Tensor | None = None) -> None:
+        """Update every parameter that has a gradient, at `factor` times its initial rate (None: as it was set).
+
+        None is updated where `skip` holds true.
+        """
+        if factor is not None:
+            self.set_rate(factor)
         for part in self.parts:
-            part.step()
+            if skip is None:
+                part.step()
+            elif isinstance(part, torch.optim.AdamW):  # it asks by itself, on the device
+                part.found_inf = skip.float()  # type: ignore[attr-defined]
+                part.step()
+            elif not skip:
+                part.step()
 
     def zero_grad(self) -> None:
         for part in self.parts:
@@ -230,8 +252,14 @@ def build_optimizer(
 
 
 def fused_adamw(groups: list[Group], betas: tuple[float, float], eps: float) -> torch.optim.AdamW:
-    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
-    return torch.optim.AdamW(groups, betas=betas, eps=eps, fused=True)
+    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU.
+
+    On a GPU the rates lie there too, so that a recorded step reads them anew each time.
+    """
+    device = groups[0]["params"][0].device
+    if device.type == "cuda":
+        groups = [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
+    return torch.optim.AdamW(groups, betas=betas, eps=eps, fused=True, capturable=device.type == "cuda")
 
 
 def _is_layer_matrix(name: str, p: Tensor) -> bool:

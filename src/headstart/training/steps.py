@@ -1,0 +1,165 @@
+"""One update of the weights: forwards, backwards, clip, step. What it finds stays on the device until it is asked for.
+
+`Stepper` does it as it is written. `Recorded` is for a GPU, which on small batches waits for Python most of the time:
+a step is recorded once for each size of batch, as a CUDA graph, and played back from then on. So that there are few
+sizes, batches are filled up: `filled` adds tokens that no other looks at and no loss counts.
+
+    >>> starts = torch.tensor([0, 2, 3], dtype=torch.int32)
+    >>> batch = Batch(torch.tensor([5, 6, 7]), starts, longest=2, labels=torch.tensor([1, 0]))
+    >>> more = filled(batch, window=128)
+    >>> len(more.ids), more.starts.tolist(), more.labels.tolist()
+    (64, [0, 2, 3, 64], [1, 0, -100])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart.model.model import Model
+from headstart.text.batches import IGNORE, Batch, share_of
+from headstart.training.objectives import Objective
+from headstart.training.optim import Average, Optimizers
+from headstart.training.precision import Precision, autocast
+
+Seed = Callable[[int], None]  # draws dropout for a share anew
+Play = Callable[[], Tensor]
+WARM = 3  # steps of one size before it is recorded: kernels are chosen and compiled in these
+MOST = 64  # sizes that are recorded
+
+
+@dataclass
+class Stepper:
+    """A step as it is written."""
+
+    model: Model
+    objective: Objective
+    optimizer: Optimizers
+    average: Average | None
+    clip: float
+    precision: Precision
+
+    def step(self, batch: Batch, shares: int, seed: Seed, factor: float) -> Tensor:
+        """Move the weights by one batch, at `factor` times their rates: the parts of its loss, and the gradient's norm.
+
+        Where one of them is no finite number the weights stay as they were.
+        """
+        counts = self.counts(batch)
+        self.optimizer.set_rate(factor)
+        total = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
+        for share in range(shares):
+            part = share_of(batch, share, shares)
+            if part is not None:
+                seed(share)
+                total += self.gradients(part.to(counts.device), counts)
+        return self.move(total)
+
+    def counts(self, batch: Batch) -> Tensor:
+        """How many terms each part of the loss has, and at least 1."""
+        found = [max(count, 1.0) for count in self.objective.counts(batch).values()]
+        return torch.tensor(found, dtype=torch.float32).to(self.model.device, non_blocking=True)
+
+    def gradients(self, part: Batch, counts: Tensor) -> Tensor:
+        """Forwards and backwards: the parts of the loss."""
+        with autocast(self.precision, counts.device):
+            sums = self.objective.sums(self.model, part)
+        means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
+        loss = torch.stack(means).sum()
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        return torch.stack([mean.detach().double() for mean in means])
+
+    def move(self, total: Tensor) -> Tensor:
+        """Clip and step, unless something is no number."""
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        found = torch.cat([total, norm.detach().double()[None]])
+        self.optimizer.step(None, skip=~found.isfinite().all())
+        if self.average and (found.is_cuda or found.isfinite().all()):
+            self.average.update(self.model)  # on a GPU, of weights that stayed, where the step was skipped
+        self.optimizer.zero_grad()
+        return found
+
+
+@dataclass
+class Recorded(Stepper):
+    """A step that is recorded for each size of batch, and played back."""
+
+    seen: Counter[Any] = field(default_factory=Counter)
+    recordings: dict[Any, tuple[Batch, Tensor, Play]] = field(default_factory=dict)
+    pool: Any = None
+
+    def step(self, batch: Batch, shares: int, seed: Seed, factor: float) -> Tensor:
+        counts, full = self.counts(batch), filled(batch, self.model.config.window)
+        if shares > 1:
+            return super().step(batch, shares, seed, factor)
+        size = tuple((name, tuple(value.shape)) for name, value in _tensors(full).items()), full.longest
+        self.seen[size] += 1
+        self.optimizer.set_rate(factor)
+        if size not in self.recordings and (self.seen[size] <= WARM or len(self.recordings) == MOST):
+            seed(0)
+            return self.move(self.gradients(full.to(counts.device), counts))
+        if size not in self.recordings:
+            static = full.to(counts.device)
+            self.recordings[size] = static, counts, self.record(static, counts)
+        static, their_counts, play = self.recordings[size]
+        their_counts.copy_(counts)
+        for name, value in _tensors(full).items():
+            getattr(static, name).copy_(value, non_blocking=True)
+        seed(0)
+        return play()
+
+    def record(self, static: Batch, counts: Tensor) -> Play:
+        """What plays the step that these tensors hold the inputs of."""
+        graph = torch.cuda.CUDAGraph()
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # a recording has memory of its own
+        with torch.cuda.graph(graph, pool=self.pool):
+            found = self.move(self.gradients(static, counts))
+
+        def play() -> Tensor:
+            graph.replay()
+            return found.clone()  # the next recording writes over it
+
+        return play
+
+
+def filled(batch: Batch, window: int) -> Batch:
+    """The batch with as many tokens, and as many masks, as one of a few sizes has; those that it brings count nowhere.
+
+    They make one more sequence, so they must fit the window.
+    """
+    tokens, sequences = len(batch.ids), len(batch.starts) - 1
+    more = -tokens % min(window, 64 if tokens < 1024 else 128 if tokens < 8192 else 512)
+    changed: dict[str, Any] = {}
+    if tokens != sequences * batch.longest:
+        longest = max(batch.longest, more)
+        changed["longest"] = min(window, longest + -longest % 64)
+    if more:
+        longest = max(changed.get("longest", batch.longest), more)
+        end = batch.starts[-1:] + more
+        changed |= {"longest": longest, "ids": F.pad(batch.ids, (0, more)), "starts": torch.cat([batch.starts, end])}
+        if batch.segments is not None:
+            changed["segments"] = F.pad(batch.segments, (0, more))
+        if batch.labels is not None:
+            changed["labels"] = F.pad(batch.labels, (0, 1), value=IGNORE)
+        if batch.rows is not None:
+            changed["rows"] = F.pad(batch.rows, (0, 1))
+        if batch.targets is not None and batch.masked is None:
+            changed["targets"] = F.pad(batch.targets, (0, more), value=IGNORE)
+    if batch.masked is not None and batch.targets is not None:
+        masks = -len(batch.masked) % 128
+        changed["masked"] = F.pad(batch.masked, (0, masks))
+        changed["targets"] = F.pad(batch.targets, (0, masks), value=IGNORE)
+    return replace(batch, **changed)
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    found = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}

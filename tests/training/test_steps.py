@@ -1,0 +1,176 @@
+"""A step that is recorded and played back does what the step itself does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
+from headstart.model.model import Model
+from headstart.model.presets import preset
+from headstart.text.batches import IGNORE, Batch
+from headstart.training import steps as module
+from headstart.training.objectives import (
+    Causal,
+    Classification,
+    MaskedAndNextSentence,
+    MaskedTokens,
+    Objective,
+)
+from headstart.training.optim import build_optimizer
+from headstart.training.precision import Precision
+from headstart.training.steps import Play, Recorded, Stepper, filled
+
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are recorded on CUDA alone")
+WINDOW = 64
+CASES: list[Any] = [
+    pytest.param(NextToken(), Causal(), id="causal"),
+    pytest.param(Masked(), MaskedTokens(), id="masked"),
+    pytest.param(MaskedNextSentence(), MaskedAndNextSentence(), id="masked-and-next-sentence"),
+    pytest.param(Classifier(classes=3, pool="last", dropout=0.0), Classification((1.0, 2.0, 0.5)), id="classes"),
+    pytest.param(Classifier(classes=3, pool="mean", dropout=0.0), Classification(), id="classes-by-mean"),
+]
+
+
+def model_with(head: HeadConfig, dropout: float = 0.0) -> Model:
+    torch.manual_seed(0)
+    causal = isinstance(head, NextToken) or (isinstance(head, Classifier) and head.pool == "last")
+    sizes = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": WINDOW}
+    return Model.build(preset("lab" if causal else "bert-tiny", **sizes, dropout=dropout, attention_dropout=0.0), head)
+
+
+def batch_for(objective: Objective, lengths: list[int], seed: int = 0) -> Batch:
+    draw = torch.Generator().manual_seed(seed)
+    tokens = sum(lengths)
+    starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    ids = torch.randint(30, (tokens,), generator=draw)
+    more: dict[str, Tensor] = {}
+    if isinstance(objective, Causal):
+        more["targets"] = ids.roll(-1)
+    else:
+        more |= {"labels": torch.arange(len(lengths)) % 2, "rows": torch.arange(len(lengths))}
+        more["segments"] = torch.randint(2, (tokens,), generator=draw)
+    if isinstance(objective, MaskedTokens | MaskedAndNextSentence):
+        masked = torch.arange(0, tokens, 3)
+        more |= {"masked": masked, "targets": ids[masked]}
+    return Batch(ids, starts, max(lengths), **more)
+
+
+@pytest.mark.parametrize(("head", "objective"), CASES)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, WINDOW), min_size=1, max_size=6))
+def test_what_fills_a_batch_counts_nowhere(head: HeadConfig, objective: Objective, lengths: list[int]) -> None:
+    model = model_with(head).double()
+    batch = batch_for(objective, lengths)
+    more = filled(batch, WINDOW)
+    assert len(more.ids) % 64 == 0
+    assert more.longest <= WINDOW and more.starts.diff().max() <= more.longest
+    assert torch.equal(more.ids[: len(batch.ids)], batch.ids)
+    slopes = []
+    for each in (batch, more):
+        sums = objective.sums(model, each)
+        total: Tensor = torch.stack(list(sums.values())).sum()
+        used = [
+            p for name, p in model.named_parameters() if "pooler" not in name or isinstance(head, MaskedNextSentence)
+        ]
+        slopes.append([total, *torch.autograd.grad(total, used, allow_unused=True, materialize_grads=True)])
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_equal_windows_stay_as_they_are() -> None:
+    batch = batch_for(Causal(), [32, 32])
+    assert filled(batch, WINDOW) == batch
+
+
+class Written(Recorded):
+    """Recording without a GPU: the step over the same tensors, each time anew."""
+
+    def record(self, static: Batch, counts: Tensor) -> Play:
+        return lambda: self.move(self.gradients(static, counts))
+
+
+def run(
+    kind: type[Stepper], head: HeadConfig, objective: Objective, *, dropout: float = 0.0, device: str = "cpu"
+) -> Any:
+    model = model_with(head, dropout).to(device, torch.float64 if device == "cpu" else torch.float32).train()
+    optimizer = build_optimizer(model, lr=1e-2)
+    stepper = kind(model, objective, optimizer, None, 1.0, Precision())
+    found = []
+    for step in range(24):
+        lengths = [[5, 9, 2], [30, 40, 50], [7, 1, 20]][step % 3]  # two sizes: 64 and 128 tokens
+        batch = batch_for(objective, lengths, seed=step)
+
+        def seed(share: int, step: int = step) -> None:
+            torch.manual_seed(1000 * step + share)
+
+        found.append(stepper.step(batch, 1, seed, factor=1 / (1 + step)))
+    return stepper, torch.stack(found).cpu(), {name: p.detach().cpu() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(("head", "objective"), CASES)
+def test_played_back_it_is_the_same_step(head: HeadConfig, objective: Objective) -> None:
+    """Every input anew: tokens, counts and the learning rate."""
+    _, plain, expected = run(Stepper, head, objective)
+    stepper, played, weights = run(Written, head, objective)
+    assert len(stepper.recordings) == 2
+    torch.testing.assert_close(played, plain, rtol=1e-9, atol=1e-9)
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
+
+
+def test_sizes_beyond_the_limit_are_taken_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 1)
+    stepper, played, _ = run(Written, *CASES[0].values)
+    assert len(stepper.recordings) == 1
+    torch.testing.assert_close(played, run(Stepper, *CASES[0].values)[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [Stepper, Written])
+def test_a_step_without_a_number_moves_nothing(kind: type[Stepper]) -> None:
+    head, objective = CASES[0].values
+    stepper, _, _ = run(kind, head, objective)
+    before = {name: p.detach().clone() for name, p in stepper.model.named_parameters()}
+    moments = {name: value.clone() for name, value in stepper.optimizer.state_dict()[0].items()}
+    norm = stepper.model.backbone.layers[0].attention_norm
+    with norm.register_forward_hook(lambda *given: given[-1] * math.nan):
+        found = stepper.step(batch_for(objective, [5, 9, 2]), 1, lambda share: None, factor=1.0)
+    assert not found.isfinite().any()
+    assert all(torch.equal(p, before[name]) for name, p in stepper.model.named_parameters())
+    assert all(torch.equal(value, moments[name]) for name, value in stepper.optimizer.state_dict()[0].items())
+    found = stepper.step(batch_for(objective, [5, 9, 2]), 1, lambda share: None, factor=1.0)
+    assert found.isfinite().all()
+
+
+@NEEDS_CUDA
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("head", "objective"), CASES)
+def test_a_recording_is_the_step_on_a_gpu(
+    head: HeadConfig, objective: Objective, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout too: it is drawn by the step's seed, played back or not."""
+    stepper, played, weights = run(Recorded, head, objective, dropout=dropout, device="cuda")
+    assert len(stepper.recordings) == 2
+    monkeypatch.setattr(module, "MOST", 0)
+    _, plain, expected = run(Recorded, head, objective, dropout=dropout, device="cuda")
+    torch.testing.assert_close(played, plain, rtol=1e-4, atol=1e-4)
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-3)
+
+
+@NEEDS_CUDA
+def test_a_recording_learns_what_a_cpu_learns() -> None:
+    for head, objective in (case.values for case in CASES):
+        _, plain, _ = run(Stepper, head, objective)
+        _, played, _ = run(Recorded, head, objective, device="cuda")
+        torch.testing.assert_close(played, plain, rtol=5e-3, atol=5e-3)
+
+
+def test_ignored_labels_are_ignored() -> None:
+    assert filled(batch_for(Classification(), [3, 4]), WINDOW).labels.tolist() == [0, 1, IGNORE]  # type: ignore[union-attr]
