@@ -352,3 +352,33 @@ def test_an_eighth_of_the_memory_or_less() -> None:
     one_set_of_logits = tokens * 50_001 * 4 / 1024
     assert plain > one_set_of_logits  # else it was not measured
     assert chunked * 8 < plain, f"chunked {chunked / 1e6:.2f} GB, plain {plain / 1e6:.2f} GB"
+
+
+# --- on a GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on CUDA alone")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("words", [50, 50_001])
+def test_the_gpu_kernel_is_the_plain_form(words: int, dtype: torch.dtype) -> None:
+    features, weight, bias, targets = drawn(300, words, 20, dtype=torch.float32)
+    on_gpu = [
+        None if x is None else x.detach().cuda().requires_grad_(x.is_floating_point()) for x in (features, weight, bias)
+    ]
+    inputs = (on_gpu[0], on_gpu[1], on_gpu[2], targets.cuda())
+    with torch.autocast("cuda", dtype, enabled=dtype == torch.bfloat16):
+        loss = chunked_cross_entropy(*inputs, chunk=128)  # type: ignore[arg-type]
+    found = gradients(loss, inputs)  # type: ignore[arg-type]
+    exact = plain_cross_entropy(features, weight, bias, targets)
+    within = 1e-4 if dtype == torch.float32 else 0.02
+    assert loss.item() == pytest.approx(exact.item(), rel=within)
+    for ours, theirs in zip(found, gradients(exact, (features, weight, bias, targets)), strict=True):
+        assert (ours.cpu() - theirs).norm() < within * theirs.norm()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on CUDA alone")
+def test_a_gpu_says_nan_of_a_target_beyond_the_vocabulary() -> None:
+    features, weight, bias, _ = (None if x is None else x.cuda() for x in drawn(2, 5, 3, dtype=torch.float32))
+    assert features is not None and weight is not None
+    loss = chunked_cross_entropy(features, weight, bias, torch.tensor([1, 5], device="cuda"))
+    assert loss.isnan()
