@@ -244,6 +244,7 @@ def test_the_varlen_kernel_is_called_as_both_its_versions_want(
 ) -> None:
     """Without a GPU: a stand-in that keeps the kernel's contract, in its two signatures."""
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in(signature))
+    monkeypatch.setattr("headstart.model.attention.BY_WINDOW", signature == "window_size")
     monkeypatch.setattr("headstart.model.attention._varlen_can", lambda q, bias, dropout: True)
     inputs, weight = drawn_inputs(TRAILING, torch.float64, bias=False, width=width)
     out, gradients = result_and_gradients(

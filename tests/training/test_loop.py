@@ -336,3 +336,63 @@ def test_the_settings_of_a_loop_are_data() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     PINNED.write_text(json.dumps({name: [round(x, 5) for x in c] for name, c in pinned_runs().items()}) + "\n")
+
+
+# --- compiled layers ------------------------------------------------------------------------------------------------
+
+
+def compiled_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that are traced and not translated: all of `compile` that a test has time for."""
+    original = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: original(module, backend="eager"))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the tracer looks at it
+def test_compiled_layers_learn_the_same_and_end_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_plainly(monkeypatch)
+    expected = losses(list(make_loop(compile="no").run()))
+    loop = make_loop(compile="yes")
+    inside: list[bool] = []
+    validate = loop.validate
+    assert validate is not None
+
+    def watched(model: Model) -> Scores:
+        inside.append(any(layer._compiled_call_impl is not None for layer in model.backbone.layers))
+        return validate(model)
+
+    loop.validate = watched
+    assert loop.compiled and all(layer._compiled_call_impl is not None for layer in loop.model.backbone.layers)
+    assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
+    assert inside == [False, False]
+    assert all(layer._compiled_call_impl is None for layer in loop.model.backbone.layers)
+
+
+@pytest.mark.parametrize("asked", ["auto", "yes"])
+def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """No compiler, say: a run that did not ask for it goes on, one that did is told."""
+    compiled_plainly(monkeypatch)
+    failure = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+    loop = make_loop(compile="yes")
+    if asked == "auto":
+        loop.settings = replace(loop.settings, compile="auto")
+    step = loop.stepper.step
+
+    def failing(*given: Any) -> Tensor:
+        if loop.compiled:
+            raise failure("no C++ compiler was found\nand much more")
+        return step(*given)
+
+    monkeypatch.setattr(loop.stepper, "step", failing)
+    if asked == "yes":
+        with pytest.raises(TrainingError, match=r"cannot be compiled here \(no C\+\+ compiler was found\): train with"):
+            list(loop.run())
+    else:
+        assert losses(list(loop.run())) == losses(list(make_loop(compile="no").run()))
+
+
+def test_other_errors_are_not_taken_for_a_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_plainly(monkeypatch)
+    loop = make_loop(compile="yes")
+    monkeypatch.setattr(loop.stepper, "step", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(loop.run())

@@ -14,7 +14,6 @@ The plain form is what the others are tested against, and what attention maps an
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -25,6 +24,8 @@ from torch import Tensor, nn
 from headstart.config import ModelConfig
 from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.positions import turn
+
+BY_WINDOW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)  # how varlen is told of causality
 
 
 def square_mask(length: int, device: torch.device | str | None = None) -> Tensor:
@@ -113,9 +114,9 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool) -> Tens
     missing = -width % 8
     if missing:
         q, k, v = (F.pad(x, (0, missing)) for x in (q, k, v))
-    ahead: dict[str, Any] = {"window_size": (-1, 0)} if causal else {}
-    if "is_causal" in inspect.signature(varlen_attn).parameters:  # its name up to torch 2.10
-        ahead = {"is_causal": causal}
+    ahead: dict[str, Any] = {"is_causal": causal}
+    if BY_WINDOW:
+        ahead = {"window_size": (-1, 0)} if causal else {}
     scale = 1 / math.sqrt(width)
     starts, longest = layout.starts, layout.longest
     out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale, **ahead)

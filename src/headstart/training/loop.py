@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,9 @@ from headstart.training.precision import Precision
 from headstart.training.scores import Scores
 from headstart.training.settings import TrainingSettings
 from headstart.training.steps import Recorded, Stepper
+
+COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # where their errors come from
+LONG = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
 
 
 @dataclass(frozen=True)
@@ -164,9 +168,17 @@ class Loop:
         self.stepper = kind(
             self.model, self.objective, self.optimizer, self.average, s.clip or math.inf, self.precision
         )
+        self.compiled = s.compile == "yes" or (s.compile == "auto" and on_gpu and steady and self._is_long())
+        if self.compiled:
+            for layer in self.model.backbone.layers:
+                layer.compile()
         self.unread: list[Unread] = []
         self.together = 16 if on_gpu else 1  # steps whose losses are read at once
         self.read_at = time.perf_counter()
+
+    def _is_long(self) -> bool:
+        """Whether there are tokens enough that compiling pays."""
+        return self.step < self.total and self.total * len(self.batches.batch(0, 0).ids) >= LONG
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -218,13 +230,13 @@ class Loop:
         batch = self.batches.batch(self.epoch, self.in_epoch)
         factor = rate(self.settings.schedule, self.step, self.total, round(self.settings.warmup * self.total))
         try:
-            found = self.stepper.step(batch, self.shares, self._seed_dropout, factor)
+            found = self._take(batch, factor)
         except torch.OutOfMemoryError:
             self._release()
             self.shares *= 2
             yield Halved(self.step + 1, self.shares)
             try:
-                found = self.stepper.step(batch, self.shares, self._seed_dropout, factor)
+                found = self._take(batch, factor)
             except torch.OutOfMemoryError as error:
                 self._release()
                 raise TrainingError(self._too_large(batch, error)) from None
@@ -233,6 +245,38 @@ class Loop:
         self.tokens += batch.ids.shape[0]
         names = tuple(self.objective.counts(batch))
         self.unread.append(Unread(self.epoch, self.step, self.settings.lr * factor, self.tokens, names, found))
+
+    def _take(self, batch: Batch, factor: float) -> Tensor:
+        """The step; as it is written where it cannot be compiled, unless that was asked for."""
+        try:
+            return self.stepper.step(batch, self.shares, self._seed_dropout, factor)
+        except Exception as error:
+            if not (self.compiled and type(error).__module__.startswith(COMPILERS)):
+                raise
+            if self.settings.compile == "yes":
+                reason = str(error).strip().split("\n", 1)[0]
+                raise TrainingError(f"the layers cannot be compiled here ({reason}): train with --compile no") from None
+        self._release()
+        self._written()
+        return self.stepper.step(batch, self.shares, self._seed_dropout, factor)
+
+    def _written(self) -> None:
+        """Let the layers run as they are written from here on."""
+        for layer in self.model.backbone.layers:
+            layer._compiled_call_impl = None  # which `compile` had set
+        self.compiled = False
+
+    @contextmanager
+    def _as_written(self) -> Iterator[None]:
+        """For batches of other sizes: to compile for each of them would take longer than they do."""
+        calls = [layer._compiled_call_impl for layer in self.model.backbone.layers]
+        for layer in self.model.backbone.layers:
+            layer._compiled_call_impl = None
+        try:
+            yield
+        finally:
+            for layer, call in zip(self.model.backbone.layers, calls, strict=True):
+                layer._compiled_call_impl = call
 
     def _read(self) -> Iterator[Event]:
         """What the last steps found, as events; read together, since to ask a GPU for a number is to wait for it."""
@@ -282,7 +326,8 @@ class Loop:
         assert self.validate is not None
         if self.average:
             self.average.swap(self.model)
-        scores = self.validate(self.model)
+        with self._as_written():
+            scores = self.validate(self.model)
         better = self.best is None or self._better(scores, self.best.scores)
         if better:
             self.best, self.since_best = Best(self.step, epoch, scores), 0
@@ -313,6 +358,7 @@ class Loop:
                 p.copy_(self.best_weights[name])
         elif self.average:
             self.average.swap(self.model)
+        self._written()
         self.model.eval()
 
     # --- stopping and going on ----------------------------------------------------------------------------------------

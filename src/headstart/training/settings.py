@@ -49,6 +49,9 @@ class TrainingSettings(Settings):
     skip_bad_steps: int = setting(0, "Steps with a loss that is no number to leave out before giving up.", least=0)
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU that can, else float32.")
     device: str = setting("auto", "auto, cpu, or cuda.")
+    compile: Literal["auto", "yes", "no"] = setting(
+        "auto", "Compile the layers: faster steps after some seconds. auto: on a GPU, where a run is long."
+    )
     track: bool = setting(False, "Write TensorBoard files into the run folder too (the extra `track`).")
     deterministic: bool = setting(False, "On a GPU: the same bits each time, somewhat slower.")
 

@@ -6,8 +6,6 @@ Triton comes with torch where torch is built for CUDA; `can_turn` says whether i
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
