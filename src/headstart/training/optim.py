@@ -154,20 +154,23 @@ class Optimizers:
             else:
                 group["lr"] = group["initial"] * factor
 
-    def step(self, factor: float | None = 1.0, *, skip: Tensor | None = None) -> None:
+    def step(self, factor: float | None = 1.0, *, divide: Tensor | None = None, skip: Tensor | None = None) -> None:
         """Update every parameter that has a gradient, at `factor` times its initial rate (None: as it was set).
 
-        None is updated where `skip` holds true.
+        Gradients are divided by `divide` first; where `skip` holds true, nothing is updated. AdamW does both within
+        its one pass, without asking the device.
         """
         if factor is not None:
             self.set_rate(factor)
         for part in self.parts:
-            if skip is None:
+            if isinstance(part, torch.optim.AdamW):
+                part.grad_scale = divide  # type: ignore[attr-defined]
+                part.found_inf = None if skip is None else skip.float()  # type: ignore[attr-defined]
                 part.step()
-            elif isinstance(part, torch.optim.AdamW):  # it asks by itself, on the device
-                part.found_inf = skip.float()  # type: ignore[attr-defined]
-                part.step()
-            elif not skip:
+            elif skip is None or not skip:
+                if divide is not None:
+                    slopes = [p.grad for group in part.param_groups for p in group["params"] if p.grad is not None]
+                    torch._foreach_div_(slopes, divide)
                 part.step()
 
     def zero_grad(self) -> None:

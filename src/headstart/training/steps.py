@@ -77,9 +77,10 @@ class Stepper:
 
     def move(self, total: Tensor) -> Tensor:
         """Clip and step, unless something is no number."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-        found = torch.cat([total, norm.detach().double()[None]])
-        self.optimizer.step(None, skip=~found.isfinite().all())
+        norm = torch.nn.utils.get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+        found = torch.cat([total, norm.double()[None]])
+        over = (norm / self.clip).clamp(min=1.0).float()
+        self.optimizer.step(None, divide=over, skip=~found.isfinite().all())
         if self.average and (found.is_cuda or found.isfinite().all()):
             self.average.update(self.model)  # on a GPU, of weights that stayed, where the step was skipped
         self.optimizer.zero_grad()
