@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headstart import Classifier as FromTheTop
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, HeadstartError, ModelError
+from headstart.training import scores
 from headstart.training.scores import fit_temperature
 from headstart.use import classifier as module
 from headstart.use.classifier import Classifier, calibrated
@@ -34,7 +35,7 @@ def test_it_answers_in_the_order_asked_whatever_the_batches(
     alone = np.concatenate([classifier.probabilities([text]) for text in TEXTS])
     assert classifier.probabilities(TEXTS) == pytest.approx(alone, abs=1e-6)
     monkeypatch.setattr(module, "CHUNK", 7)
-    monkeypatch.setitem(module.TOKENS, "cpu", 40)
+    monkeypatch.setitem(scores.TOKENS, "cpu", 40)
     assert classifier.probabilities(TEXTS) == pytest.approx(alone, abs=1e-6)
     answers = classifier.predict(TEXTS)
     assert [list(answer.probabilities.values()) for answer in answers] == [

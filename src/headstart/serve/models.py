@@ -19,8 +19,8 @@ from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
 from headstart.text.batches import Encoded
 from headstart.text.tokenizer import Tokenizer
-from headstart.training.scores import Floats, classify
-from headstart.use.classifier import TOKENS, Classifier, Text, calibrated
+from headstart.training.scores import Floats, classify, tokens_for
+from headstart.use.classifier import Classifier, Text, calibrated
 from headstart.use.explain import ORDERS, explain
 from headstart.use.generate import Generated, Sampling, stream
 
@@ -38,7 +38,7 @@ class ServedClassifier:
     @property
     def tokens(self) -> int:
         """As many as are gathered for one call."""
-        return ROUNDS * TOKENS.get(self.classifier.device.type, TOKENS["cpu"])
+        return ROUNDS * tokens_for(self.classifier.device)
 
     def read(self, texts: list[Text], fields: list[str]) -> Encoded:
         """Texts as ids; one that the tokenizer cannot read is refused by its field."""

@@ -30,7 +30,6 @@ from headstart.training.scores import Floats, classify
 
 Text = str | tuple[str, str]  # a text, or a pair
 CHUNK = 4096  # texts that are read ahead and sorted by length
-TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch, where they run fastest
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Classifier:
         """(n, C): log-probabilities as the model gives them, before the temperature."""
         encoded = self.encode(texts)
         with torch.inference_mode():
-            return classify(self.model, encoded, self.precision, tokens=TOKENS.get(self.device.type, TOKENS["cpu"]))
+            return classify(self.model, encoded, self.precision)
 
     def encode(self, texts: Sequence[Text]) -> Encoded:
         """Texts as ids, cut to the model's window."""

@@ -35,8 +35,8 @@ from headstart.model.layout import Flat
 from headstart.model.positions import turn
 from headstart.text.batches import Encoded, random
 from headstart.training.precision import Precision
-from headstart.training.scores import Floats, classify
-from headstart.use.classifier import TOKENS, Classifier, Text, calibrated
+from headstart.training.scores import Floats, classify, tokens_for
+from headstart.use.classifier import Classifier, Text, calibrated
 from headstart.use.words import Reading, Word, read
 
 Method = Literal["gradients", "occlusion"]
@@ -228,7 +228,7 @@ class _Line:
 
     def _batches(self, places: Iterable[float]) -> Iterator[list[float]]:
         rest = iter(places)
-        while some := list(islice(rest, max(1, _budget(self.classifier) // len(self.way)))):
+        while some := list(islice(rest, max(1, tokens_for(self.classifier.device) // len(self.way)))):
             yield some
 
     def _points(self, places: Sequence[float]) -> Tensor:
@@ -322,10 +322,6 @@ def log_odds(log_probabilities: Floats, label: int) -> Floats:
     return found
 
 
-def _budget(classifier: Classifier) -> int:
-    return TOKENS.get(classifier.device.type, TOKENS["cpu"])
-
-
 def _log_probabilities(
     classifier: Classifier, rows: Sequence[NDArray[np.int64]], segments: NDArray[np.int64] | None
 ) -> Floats:
@@ -337,7 +333,7 @@ def _log_probabilities(
         np.full(len(rows), -1),
         cut=0,
     )
-    return classify(classifier.model, data, Precision(), tokens=_budget(classifier))
+    return classify(classifier.model, data, Precision())
 
 
 def _without(classifier: Classifier, reading: Reading, left_out: Sequence[NDArray[np.bool_]]) -> Floats:
