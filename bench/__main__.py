@@ -16,6 +16,7 @@ CASES = {
     "predict": "texts a second, against the pipeline of transformers",
     "serve": "the service under load, against predict offline",
     "training": "the lab's language model against its plain form, fine-tuning against the Trainer of transformers",
+    "growth": "how the cost of a step grows with length, width, vocabulary and batch",
     "saving": "what a checkpoint costs the training that goes on meanwhile",
 }
 
