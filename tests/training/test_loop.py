@@ -247,14 +247,14 @@ class Failing(Classification):
 
 def test_a_loss_that_is_no_number_stops_the_run() -> None:
     loop = make_loop()
-    loop.stepper.objective = Failing({3})
+    loop.spread.module.objective = Failing({3})
     with pytest.raises(TrainingError, match=r"became nan at step 3 \(learning rate"):
         list(loop.run())
 
 
 def test_bad_steps_can_be_left_out() -> None:
     loop = make_loop(skip_bad_steps=2)
-    loop.stepper.objective = Failing({2, 5})
+    loop.spread.module.objective = Failing({2, 5})
     before: dict[str, Tensor] = {}
     events = []
     for event in loop.run():
@@ -264,7 +264,7 @@ def test_bad_steps_can_be_left_out() -> None:
         events.append(event)
     assert [e.step for e in events if isinstance(e, Skipped)] == [2, 5]
     third = make_loop(skip_bad_steps=1)
-    third.stepper.objective = Failing({2, 5})
+    third.spread.module.objective = Failing({2, 5})
     with pytest.raises(TrainingError, match="at step 5"):
         list(third.run())
 
@@ -275,7 +275,7 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result() -> None:
     expected = losses(list(plain.run()))
     largest = max(plain.batches.batch(e, s).ids.shape[0] for e in range(2) for s in range(4))
     tight = make_loop(data)
-    tight.stepper.objective = Failing(set(), limit=largest - 1)
+    tight.spread.module.objective = Failing(set(), limit=largest - 1)
     events = list(tight.run())
     assert [e.shares for e in events if isinstance(e, Halved)] == [2]
     np.testing.assert_allclose(losses(events), expected, rtol=1e-5)
@@ -283,7 +283,7 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result() -> None:
 
 def test_out_of_memory_twice_is_an_error_with_the_numbers() -> None:
     loop = make_loop()
-    loop.stepper.objective = Failing(set(), limit=3)
+    loop.spread.module.objective = Failing(set(), limit=3)
     with pytest.raises(TrainingError, match=r"out of memory at step 1, with \d+ tokens in 2 micro-batches"):
         list(loop.run())
 

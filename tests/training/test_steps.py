@@ -16,6 +16,7 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.text.batches import IGNORE, Batch
 from headstart.training import steps as module
+from headstart.training.distributed import Spread
 from headstart.training.objectives import (
     Causal,
     Classification,
@@ -101,7 +102,7 @@ def run(
 ) -> Any:
     model = model_with(head, dropout).to(device, torch.float64 if device == "cpu" else torch.float32).train()
     optimizer = build_optimizer(model, lr=1e-2)
-    stepper = kind(model, objective, optimizer, None, 1.0, Precision())
+    stepper = kind(model, Spread.of(model, objective, shard=False, changing=False), optimizer, None, 1.0, Precision())
     found = []
     for step in range(24):
         lengths = [[5, 9, 2], [30, 40, 50], [7, 1, 20]][step % 3]  # two sizes: 64 and 128 tokens

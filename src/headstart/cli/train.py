@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,8 +27,12 @@ def study_command(
     """A command for a study: `run(settings, out, …)` does the work, `show(out, result)` says what came of it."""
 
     def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
-        with reporter(quiet) as listen:
-            result = run(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
+        with _joined() as first:
+            quiet = quiet or not first
+            with reporter(quiet) as listen:
+                result = run(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
+        if not first:
+            return
         if as_json:
             print_json(result)
         elif not quiet:
@@ -34,6 +40,18 @@ def study_command(
 
     own = [options.out("The run folder to write."), options.RESUME, options.QUIET, options.JSON]
     return options.command(kind, summary, own, body)
+
+
+@contextmanager
+def _joined() -> Iterator[bool]:
+    """With the other processes, where torchrun started several; whether this one speaks for all."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # most often: torch need not be loaded yet
+        yield True
+        return
+    from headstart.training.distributed import joined
+
+    with joined() as team:
+        yield team.first
 
 
 def show_scores(out: Path, result: dict[str, Any]) -> None:

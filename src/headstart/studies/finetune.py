@@ -29,6 +29,7 @@ from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Encoded, ExampleBatches
 from headstart.text.examples import Examples, read_examples
 from headstart.text.tokenizer import Tokenizer
+from headstart.training.distributed import agree, team
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
@@ -68,6 +69,7 @@ def finetune(
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, window, remark, splits)
+    agree("the data", str(data.fingerprint()))
     run = open_run(out, "finetune", settings.to_mapping(), resume=resume)
     if run.done:
         remark(f"{run.path} is done already")
@@ -90,9 +92,10 @@ def finetune(
     batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
     loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
     run.train(loop, listen=listen, remark=remark)
+    model = loop.spread.plain(model)
     result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
     manifest["tokenizer"] = base.tokenizer.fingerprint
-    if settings.prediction_files:
+    if settings.prediction_files and team().first:
         _write_predictions(run.path, data, predicted)
     checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
     run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))

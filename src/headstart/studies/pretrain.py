@@ -20,6 +20,7 @@ from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Batches, CausalBatches, MaskedBatches, Masking, PairBatches
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokens import Documents, Store
+from headstart.training.distributed import agree
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
 from headstart.training.record import Listener, open_run
@@ -47,6 +48,7 @@ def pretrain(
     documents = store.split("valid")
     valid = make_batches(settings, documents, tokenizer, window, whole=True) if len(documents) else None
     objective = OBJECTIVES[settings.objective]
+    agree("the token store", str(store.manifest["files"]))
     run = open_run(out, "pretrain", settings.to_mapping(), resume=resume)
     if run.done:
         remark(f"{run.path} is done already")
@@ -61,6 +63,7 @@ def pretrain(
 
     loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
     run.train(loop, listen=listen, remark=remark)
+    model = loop.spread.plain(model)
     result = {
         "valid": validate(model) if valid else None,
         "objective": settings.objective,

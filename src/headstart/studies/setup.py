@@ -9,6 +9,7 @@ import torch
 
 from headstart.config import ModelConfig
 from headstart.errors import ConfigError, ModelError
+from headstart.training.distributed import team
 from headstart.training.precision import Precision, choose_precision
 from headstart.training.settings import TrainingSettings
 
@@ -22,6 +23,8 @@ def pick_window(asked: int | None, config: ModelConfig) -> int:
 
 def pick_device(asked: str) -> torch.device:
     """The device by its name; auto is a GPU where there is one."""
+    if asked in ("auto", "cuda") and torch.cuda.is_available() and team().size > 1:
+        return torch.device("cuda", torch.cuda.current_device())  # its own, of those that this machine has
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if asked.startswith("cuda") and not torch.cuda.is_available():

@@ -28,6 +28,8 @@ from torch import Tensor
 from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.text.batches import Batch, Batches, random
+from headstart.training import distributed
+from headstart.training.distributed import Spread, fill, like, whole
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
 from headstart.training.precision import Precision
@@ -144,11 +146,15 @@ class Loop:
         self.epoch = self.in_epoch = self.step = self.tokens = 0
         self.shares, self.bad_steps, self.since_best = s.accumulate, 0, 0
         self.stopping = False  # set it, and the loop saves and ends after the step that it is in
+        self.asked_at = -1  # the step at which processes last asked one another
         self.best: Best | None = None
         self.best_weights: dict[str, Tensor] = {}
         if s.reinitialise:
             torch.manual_seed(s.seed)
             reinitialise_top(self.model, s.reinitialise)
+        if s.recompute:
+            distributed.recompute(self.model)
+        self.spread = Spread.of(self.model, self.objective, shard=s.shard, changing=bool(s.unfreeze))
         self.moving = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(
             self.model,
@@ -163,11 +169,10 @@ class Loop:
         self.average = Average(self.model, s.average) if s.average else None
         on_gpu = self.model.device.type == "cuda"
         # Gradual unfreezing changes what a step does, and an average changes its weight from step to step.
-        steady = self.optimizer.recordable and self.average is None and not s.unfreeze
+        several = distributed.team().size > 1
+        steady = self.optimizer.recordable and self.average is None and not s.unfreeze and not several
         kind = Recorded if on_gpu and steady else Stepper
-        self.stepper = kind(
-            self.model, self.objective, self.optimizer, self.average, s.clip or math.inf, self.precision
-        )
+        self.stepper = kind(self.model, self.spread, self.optimizer, self.average, s.clip or math.inf, self.precision)
         self.compiled = s.compile == "yes" or (s.compile == "auto" and on_gpu and steady and self._is_long())
         if self.compiled:
             for layer in self.model.backbone.layers:
@@ -196,18 +201,25 @@ class Loop:
             last = self.in_epoch == steps or self.step == self.total
             evaluate = self.validate is not None and (last if s.evaluate_every is None else self._due(s.evaluate_every))
             save = last if s.save_every is None else self._due(s.save_every)
-            if evaluate or save or last or self.stopping or len(self.unread) >= self.together:
+            if evaluate or save or last or self._stops() or len(self.unread) >= self.together:
                 yield from self._read()
             if evaluate:
                 yield self._evaluate(self.epoch + self.in_epoch / steps)
             if self.in_epoch == steps:
                 self.epoch, self.in_epoch = self.epoch + 1, 0
-            if self.stopping or self._tired() or save:
+            if self._stops() or self._tired() or save:
                 yield Saved(self.step, self.state())
-            if self.stopping:
+            if self._stops():
                 return
         self._keep()
         yield Finished(self.step, "patience" if self.step < self.total else "done", self.best)
+
+    def _stops(self) -> bool:
+        """Whether to end after this step. Several processes ask one another, and so end after the same."""
+        if distributed.team().size > 1 and self.asked_at != self.step:
+            asked = torch.tensor(float(self.stopping), device=self.model.device)
+            self.stopping, self.asked_at = bool(distributed.sum_over(asked) > 0), self.step
+        return self.stopping
 
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.total
@@ -231,8 +243,10 @@ class Loop:
         factor = rate(self.settings.schedule, self.step, self.total, round(self.settings.warmup * self.total))
         try:
             found = self._take(batch, factor)
-        except torch.OutOfMemoryError:
+        except torch.OutOfMemoryError as error:
             self._release()
+            if distributed.team().size > 1:  # the others cannot know of it
+                raise TrainingError(self._too_large(batch, error)) from None
             self.shares *= 2
             yield Halved(self.step + 1, self.shares)
             try:
@@ -326,7 +340,7 @@ class Loop:
         assert self.validate is not None
         if self.average:
             self.average.swap(self.model)
-        with self._as_written():
+        with self._as_written(), self.spread.gathered():
             scores = self.validate(self.model)
         better = self.best is None or self._better(scores, self.best.scores)
         if better:
@@ -366,11 +380,11 @@ class Loop:
     def state(self) -> State:
         """A copy of everything that the rest of the run depends on."""
         optimizer, numbers = self.optimizer.state_dict()
-        tensors = {f"model.{name}": p.detach().clone() for name, p in self.moving.items()}
-        tensors |= {f"optimizer.{name}": value.clone() for name, value in optimizer.items()}
-        tensors |= {f"best.{name}": value for name, value in self.best_weights.items()}
+        tensors = {f"model.{name}": whole(p.detach()).clone() for name, p in self.moving.items()}
+        tensors |= {f"optimizer.{name}": whole(value).clone() for name, value in optimizer.items()}
+        tensors |= {f"best.{name}": whole(value) for name, value in self.best_weights.items()}
         if self.average:
-            tensors |= {f"average.{name}": value.clone() for name, value in self.average.state_dict().items()}
+            tensors |= {f"average.{name}": whole(value).clone() for name, value in self.average.state_dict().items()}
         best = None if self.best is None else vars(self.best)
         return State(
             tensors,
@@ -379,7 +393,7 @@ class Loop:
                 "in_epoch": self.in_epoch,
                 "step": self.step,
                 "tokens": self.tokens,
-                "shares": self.shares,
+                "shares": self.shares * distributed.team().size,
                 "bad_steps": self.bad_steps,
                 "since_best": self.since_best,
                 "best": best,
@@ -391,8 +405,9 @@ class Loop:
     def restore(self, state: State) -> None:
         """Go on from a state that a loop with the same settings, model and data gave."""
         numbers = state.numbers
-        for name in ("epoch", "in_epoch", "step", "tokens", "shares", "bad_steps", "since_best"):
+        for name in ("epoch", "in_epoch", "step", "tokens", "bad_steps", "since_best"):
             setattr(self, name, numbers[name])
+        self.shares = math.ceil(numbers["shares"] / distributed.team().size)  # as many in all as there were
         self.best = None if numbers["best"] is None else Best(**numbers["best"])
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
         for name, value in state.tensors.items():
@@ -407,8 +422,8 @@ class Loop:
                     f"the checkpoint is of another model: {name} has shape {tuple(parts['model'][name].shape)}, "
                     f"expected {tuple(p.shape)}"
                 )
-            p.copy_(parts["model"][name])
-        self.best_weights = parts["best"]
+            fill(p, parts["model"][name])
+        self.best_weights = {name: like(moving[name], value) for name, value in parts["best"].items()}
         self.optimizer.load_state_dict(parts["optimizer"], numbers["optimizer"])
         if self.average:
             self.average.load_state_dict(parts["average"])

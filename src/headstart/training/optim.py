@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headstart.errors import CheckpointError, ModelError
 from headstart.model.initialisation import initialise
 from headstart.model.model import Model
+from headstart.training.distributed import fill, like
 from headstart.training.precision import bf16_trouble
 from headstart.training.settings import Schedule
 
@@ -207,7 +208,9 @@ class Optimizers:
         for name, (part, p) in known.items():
             part.state.pop(p, None)
             if name in found:  # a parameter that has had no gradient yet has no state
-                part.state[p] = {moment: value.to(p.device, copy=True) for moment, value in found[name].items()}
+                part.state[p] = {
+                    moment: like(p, value.to(p.device, copy=True)) for moment, value in found[name].items()
+                }
 
     @property
     def _kinds(self) -> list[str]:
@@ -362,7 +365,7 @@ class Average:
             )
         self.updates = int(tensors["updates"])
         for name, averaged in self.weights.items():
-            averaged.copy_(tensors[name])
+            fill(averaged, tensors[name])
 
 
 # --- what trains, and what starts afresh ------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_toml, to_toml
 from headstart.errors import MissingExtra, OutputError
 from headstart.files import holds_something, new_file, write_json, write_text
-from headstart.training.loop import Evaluated, Event, Loop, Saved, Step
+from headstart.training.distributed import agree, meet, team
+from headstart.training.loop import Evaluated, Event, Loop, Saved, State, Step
 from headstart.training.state import Saver, read_newest
 from headstart.version import __version__
 
@@ -65,7 +66,13 @@ class RunFolder:
 
     def train(self, loop: Loop, *, listen: Listener | None = None, remark: Callable[[str], None] | None = None) -> None:
         """Drive the loop to its end: record events, save checkpoints, go on from the newest where there is one."""
+        meet()
         state, damaged = read_newest(self.checkpoints)
+        meet()  # before one of them writes
+        if not team().first:
+            with _interruptible(loop):
+                self._follow(loop, state)
+            return
         for line in damaged:
             (remark or _nothing)(line)
         offset = 0
@@ -95,6 +102,15 @@ class RunFolder:
         if loop.stopping:
             raise KeyboardInterrupt
 
+    def _follow(self, loop: Loop, state: State | None) -> None:
+        """The part of a process that neither speaks nor writes."""
+        if state is not None:
+            loop.restore(state)
+        for _ in loop.run():
+            pass
+        if loop.stopping:
+            raise KeyboardInterrupt
+
     def finish(
         self,
         checkpoint: Checkpoint | None,
@@ -103,6 +119,8 @@ class RunFolder:
         rows: Any | None = None,
     ) -> None:
         """Write what a finished run has; the manifest last, and the checkpoints go."""
+        if not team().first:
+            return
         shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
         if checkpoint is not None:
             model_folder.save(checkpoint, self.path / "model")
@@ -120,6 +138,22 @@ def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resum
     """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run."""
     path = Path(path)
     wanted = {"study": study, **settings}
+    agree("the version of headstart", __version__)
+    agree("the settings", json.dumps(wanted, sort_keys=True, default=str))
+    if not team().first:
+        meet()
+        return RunFolder(path)
+    run = _open(path, wanted, resume=resume or restarted(path))
+    meet()
+    return run
+
+
+def restarted(path: Path) -> bool:
+    """Whether torchrun has started these processes again, to go on with what they had begun."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0 and (path / "run.toml").is_file()
+
+
+def _open(path: Path, wanted: Mapping[str, Any], *, resume: bool) -> RunFolder:
     if path.is_file():
         raise OutputError(f"{path} is a file, and a folder for the run was meant: name another")
     if path.is_dir() and holds_something(path):

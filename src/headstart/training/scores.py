@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
 from headstart.text.batches import Batches, Encoded, in_order
+from headstart.training.distributed import sum_over, team
 from headstart.training.objectives import Objective, layout_of
 from headstart.training.precision import Precision, autocast
 
@@ -83,16 +84,17 @@ def classify(
     was_training = model.training
     model.eval()
     out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
-    for rows, batch in _batches(data, model.device, tokens):
+    for rows, batch, mine in _batches(data, model.device, tokens):
         with autocast(precision, model.device):
             if features is None:
                 logits = model(batch.ids, layout_of(batch), batch.segments)
             else:
                 assert isinstance(model.head, ClassifierHead)
                 logits = model.head(features[batch.rows])
-        out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
+        if mine:
+            out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
     model.train(was_training)
-    return out
+    return sum_over(torch.from_numpy(out).to(model.device)).cpu().numpy() if team().size > 1 else out
 
 
 @torch.no_grad()
@@ -101,11 +103,12 @@ def frozen_features(model: Model, data: Encoded, precision: Precision) -> torch.
     assert isinstance(model.head, ClassifierHead)
     model.eval()
     out = torch.zeros(len(data), model.config.width, device=model.device)
-    for _, batch in _batches(data, model.device):
+    for _, batch, mine in _batches(data, model.device):
         with autocast(precision, model.device):
             found = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)
+        if mine:
             out[batch.rows] = found.float()
-    return out
+    return sum_over(out)
 
 
 def tokens_for(device: torch.device) -> int:
@@ -114,8 +117,21 @@ def tokens_for(device: torch.device) -> int:
 
 
 def _batches(data: Encoded, device: torch.device, tokens: int | None = None) -> Iterable[Any]:
-    for rows in in_order(data, tokens or tokens_for(device)):
-        yield rows, data.batch(rows).to(device)
+    """This process's part of the batches, and whether each is really its own: all processes run as many."""
+    every = list(in_order(data, tokens or tokens_for(device)))
+    for number, mine in _turns(len(every)):
+        yield every[number], data.batch(every[number]).to(device), mine
+
+
+def _turns(count: int) -> Iterable[tuple[int, bool]]:
+    """Which of so many this process takes, as many as any other; one that is not its own fills the last turn up.
+
+    >>> list(_turns(3))
+    [(0, True), (1, True), (2, True)]
+    """
+    now = team()
+    for number in range(now.rank, count + -count % now.size, now.size):
+        yield min(number, count - 1), number < count
 
 
 @torch.no_grad()
@@ -130,15 +146,18 @@ def language_model_scores(
     model.eval()
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
-    for step in range(batches.steps(0)):
+    for step, mine in _turns(batches.steps(0)):
         batch = batches.batch(0, step)
         for name, count in objective.counts(batch).items():
-            counts[name] = counts.get(name, 0.0) + count
+            counts[name] = counts.get(name, 0.0) + count * mine
         with autocast(precision, model.device):
             parts = objective.sums(model, batch.to(model.device))
         for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
+            sums[name] = sums.get(name, 0.0) + value.item() * mine
     model.train(was_training)
+    for numbers in (sums, counts):
+        added = sum_over(torch.tensor(list(numbers.values()), dtype=torch.float64, device=model.device))
+        numbers.update(zip(numbers, added.tolist(), strict=True))
     means = {name: sums[name] / max(counts[name], 1.0) for name in sums}
     scores = {"loss": sum(means.values())}
     if len(means) > 1:

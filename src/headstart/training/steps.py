@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -24,7 +25,8 @@ from torch import Tensor
 
 from headstart.model.model import Model
 from headstart.text.batches import IGNORE, Batch, share_of
-from headstart.training.objectives import Objective
+from headstart.training import distributed
+from headstart.training.distributed import Spread
 from headstart.training.optim import Average, Optimizers
 from headstart.training.precision import Precision, autocast
 
@@ -39,7 +41,7 @@ class Stepper:
     """A step as it is written."""
 
     model: Model
-    objective: Objective
+    spread: Spread
     optimizer: Optimizers
     average: Average | None
     clip: float
@@ -50,34 +52,41 @@ class Stepper:
 
         Where one of them is no finite number the weights stay as they were.
         """
-        counts = self.counts(batch)
+        counts, team = self.counts(batch), distributed.team()
         self.optimizer.set_rate(factor)
         total = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
-        for share in range(shares):
-            part = share_of(batch, share, shares)
-            if part is not None:
-                seed(share)
-                total += self.gradients(part.to(counts.device), counts)
-        return self.move(total)
+        every = shares * team.size
+        for share in range(team.rank, every, team.size):
+            part = share_of(batch, share, every)
+            seed(share)
+            last = share + team.size >= every
+            with nullcontext() if last else self.spread.alone():
+                if part is not None:
+                    total += self.gradients(part.to(counts.device), counts)
+                elif team.size > 1:  # the others wait for a gradient from here: one of zeros
+                    some = share_of(batch, 0, every)
+                    assert some is not None
+                    self.gradients(some.to(counts.device), counts, weight=0.0)
+        return self.move(distributed.sum_over(total))
 
     def counts(self, batch: Batch) -> Tensor:
         """How many terms each part of the loss has, and at least 1."""
-        found = [max(count, 1.0) for count in self.objective.counts(batch).values()]
+        found = [max(count, 1.0) for count in self.spread.objective.counts(batch).values()]
         return torch.tensor(found, dtype=torch.float32).to(self.model.device, non_blocking=True)
 
-    def gradients(self, part: Batch, counts: Tensor) -> Tensor:
+    def gradients(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
         """Forwards and backwards: the parts of the loss."""
         with autocast(self.precision, counts.device):
-            sums = self.objective.sums(self.model, part)
+            sums = self.spread.module(part)
         means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
-        loss = torch.stack(means).sum()
+        loss = torch.stack(means).sum() * (weight * distributed.team().size)  # torch takes the mean over processes
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([mean.detach().double() for mean in means])
 
     def move(self, total: Tensor) -> Tensor:
         """Clip and step, unless something is no number."""
-        norm = torch.nn.utils.get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+        norm = distributed.total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
         found = torch.cat([total, norm.double()[None]])
         over = (norm / self.clip).clamp(min=1.0).float()
         self.optimizer.step(None, divide=over, skip=~found.isfinite().all())

@@ -1,0 +1,241 @@
+"""Several processes, one run. `torchrun` starts them; each takes its share of every batch, and the shares add up.
+
+    torchrun --nproc-per-node 2 -m headstart finetune …
+
+Which examples a step sees depends on the seed alone. Each loss is divided by the count of the whole batch, so the
+gradients of the shares are added up, and a run is the same however many processes it has. Weights are copied to every
+process (DDP), or split among them with their gradients and moments (FSDP2, `--shard`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from headstart.config import MaskedNextSentence, NextSentence
+from headstart.errors import ConfigError
+from headstart.model.model import Model
+from headstart.text.batches import Batch
+from headstart.training.objectives import Objective
+
+TIMEOUT = 120.0  # seconds that a process waits for the others
+
+
+@dataclass(frozen=True)
+class Team:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this one speaks and writes for all."""
+        return self.rank == 0
+
+
+def team() -> Team:
+    """The processes that have joined; this one alone where none have."""
+    return Team(dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else Team()
+
+
+def started_by_torchrun() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextmanager
+def joined() -> Iterator[Team]:
+    """Meet the other processes that torchrun started, and part from them at the end."""
+    if not started_by_torchrun() or dist.is_initialized():
+        yield team()
+        return
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=TIMEOUT))
+    try:
+        yield team()
+    finally:
+        dist.destroy_process_group()
+
+
+def meet() -> None:
+    """Wait until every process is here."""
+    if team().size > 1:
+        dist.barrier()
+
+
+def agree(what: str, value: str) -> None:
+    """All processes must have the same: an error in each where they have not, before anything is done."""
+    if team().size == 1:
+        return
+    found: list[Any] = [None] * team().size
+    dist.all_gather_object(found, value)
+    others = [rank for rank, each in enumerate(found) if each != found[0]]
+    if others:
+        ranks = ", ".join(map(str, others))
+        raise ConfigError("torchrun", [f"{what} of rank {ranks} differs from that of rank 0: start all with the same"])
+
+
+def sum_over(x: Tensor) -> Tensor:
+    """The sum of what every process has, in place."""
+    if team().size > 1:
+        dist.all_reduce(x)
+    return x
+
+
+def total_norm(slopes: Iterable[Tensor]) -> Tensor:
+    """The norm of all gradients together, wherever their parts are."""
+    slopes = list(slopes)
+    if not any(_is_split(slope) for slope in slopes):
+        return torch.nn.utils.get_total_norm(slopes)
+    here = torch.nn.utils.get_total_norm([_here(slope) for slope in slopes])
+    return sum_over(here.square()).sqrt()
+
+
+# --- weights in several processes -------------------------------------------------------------------------------------
+
+
+class Sums(nn.Module):
+    """The objective of a model as one module: what it computes between the moments at which processes meet."""
+
+    def __init__(self, model: Model, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return self.objective.sums(self.model, batch)
+
+
+@dataclass
+class Spread:
+    """A model in one or several processes."""
+
+    module: Any  # `Sums`, or what wraps it
+
+    @classmethod
+    def of(cls, model: Model, objective: Objective, *, shard: bool, changing: bool) -> Spread:
+        """`changing`: what trains is not the same in every step."""
+        sums = Sums(model, objective)
+        size = team().size
+        if shard:
+            if size == 1:
+                raise ConfigError("shard", ["weights are split among processes, and this is one: start it by torchrun"])
+            _split(sums)
+            return cls(sums)
+        if size == 1:
+            return cls(sums)
+        idle = changing or not _uses_all(model)
+        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle))
+
+    @property
+    def objective(self) -> Objective:
+        sums = self.module.module if isinstance(self.module, nn.parallel.DistributedDataParallel) else self.module
+        found: Objective = sums.objective
+        return found
+
+    @property
+    def split(self) -> bool:
+        return any(_is_split(p) for p in self.module.parameters())
+
+    def alone(self) -> AbstractContextManager[Any]:
+        """Gradients of this pass stay here, to be added up with those of the next."""
+        if isinstance(self.module, nn.parallel.DistributedDataParallel):
+            return self.module.no_sync()
+        return _unsynced(self.module) if self.split else nullcontext()
+
+    def plain(self, model: Model) -> Model:
+        """The model in one piece, without what training put around it; all processes ask at once."""
+        if not self.split:
+            return model
+        made = Model.hollow(model.config, model.head_config)
+        made.load_state_dict({name: whole(value).clone() for name, value in model.state_dict().items()}, assign=True)
+        return made.train(model.training)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """With the weights that belong to no layer in one piece, as scoring wants them; layers gather their own."""
+        if not self.split:
+            yield
+            return
+        self.module.unshard()
+        try:
+            yield
+        finally:
+            self.module.reshard()
+
+
+def _uses_all(model: Model) -> bool:
+    """Whether every parameter takes part in the loss: a pooler may be there that this head passes by."""
+    head = model.head_config
+    pools = isinstance(head, NextSentence | MaskedNextSentence) or getattr(head, "pooler", None) == "backbone"
+    return model.backbone.pooler is None or pools
+
+
+@contextmanager
+def _unsynced(module: Any) -> Iterator[None]:
+    module.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        module.set_requires_gradient_sync(True)
+
+
+def _split(sums: Sums) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(sums.model.device.type, (team().size,))
+    for layer in sums.model.backbone.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sums, mesh=mesh)
+
+
+def recompute(model: Model) -> None:
+    """Keep no layer's activations for the way back: they are computed again, for less memory and a third more time."""
+    from torch.utils.checkpoint import checkpoint
+
+    for layer in model.backbone.layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def whole(x: Tensor) -> Tensor:
+    """A tensor in one piece, in every process; all of them ask at once."""
+    if not _is_split(x):
+        return x
+    found: Tensor = x.full_tensor()  # type: ignore[attr-defined]
+    return found
+
+
+@torch.no_grad()
+def fill(x: Tensor, full: Tensor) -> None:
+    """Write a tensor that is in one piece into one that may be split."""
+    x.copy_(like(x, full))
+
+
+def like(x: Tensor, full: Tensor) -> Tensor:
+    """A tensor that is in one piece, split as `x` is."""
+    if not _is_split(x) or full.dim() == 0:
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    split: Any = x
+    return distribute_tensor(full, split.device_mesh, split.placements, src_data_rank=None)
+
+
+def _is_split(x: Tensor) -> bool:
+    return hasattr(x, "full_tensor")
+
+
+def _here(x: Any) -> Tensor:
+    found: Tensor = x.to_local() if _is_split(x) else x
+    return found

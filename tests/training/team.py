@@ -1,0 +1,69 @@
+"""What the processes of `test_distributed.py` run: each case a small run, its losses and weights into one file.
+
+torchrun --nproc-per-node 2 -m tests.training.team OUT CASE…
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headstart.training.distributed import joined, team
+from headstart.training.loop import Event, Saved, State, Step
+from tests.training.test_loop import classifier, examples, make_loop
+
+ROWS = 29  # the last batch of 8 has 5: fewer than 2 processes × 3 shares can all have
+CASES: dict[str, dict[str, Any]] = {
+    "copied": {},
+    "split": {"shard": True},
+    "split, recomputed": {"shard": True, "recompute": True},
+    "shares": {"accumulate": 3},
+    "split, shares": {"shard": True, "accumulate": 3},
+    "averaged": {"average": 0.9},
+    "split, averaged": {"shard": True, "average": 0.9},
+    "unfrozen": {"unfreeze": 1},
+    "few": {"batch_size": 1},
+}
+
+
+def run(name: str, state: State | None = None, **more: Any) -> dict[str, Any]:
+    """Losses, scores and weights of a case; and its state after three steps, as a checkpoint would have it."""
+    settings = {**CASES[name], **more}
+    loop = make_loop(examples(ROWS), classifier(dropout=0.2), epochs=2, save_every=3, **settings)
+    if state is not None:
+        loop.restore(state)
+    events: list[Event] = []
+    middle = None
+    for event in loop.run():
+        if isinstance(event, Saved) and middle is None:
+            middle = event.state
+        events.append(event)
+    plain = loop.spread.plain(loop.model)
+    return {
+        "losses": [event.loss for event in events if isinstance(event, Step)],
+        "gradients": [event.gradient for event in events if isinstance(event, Step)],
+        "best": None if loop.best is None else loop.best.scores,
+        "weights": {key: value.clone() for key, value in plain.state_dict().items()},
+        "state": middle,
+    }
+
+
+def main() -> None:
+    out, *names = sys.argv[1:]
+    torch.set_num_threads(1)
+    with joined():
+        found = {}
+        for name in names:
+            found[name] = run(name)
+            found[f"{name}, resumed"] = run(name, found[name]["state"])
+        if team().first:
+            torch.save(found, out)
+
+
+if __name__ == "__main__":
+    Path(os.environ.get("TEAM_LOG", os.devnull)).write_text("", encoding="utf-8")
+    main()

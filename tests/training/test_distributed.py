@@ -1,0 +1,81 @@
+"""Two processes train what one does. They are really started, by torchrun, over gloo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headstart.errors import ConfigError
+from headstart.training.distributed import Team, team
+from tests.training.team import CASES, run
+from tests.training.test_loop import make_loop
+
+ROOT = Path(__file__).parents[2]
+EXACT = ("copied", "averaged", "unfrozen", "few")  # the others sum in another order
+
+
+def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Every case in two processes, in one start."""
+    out = tmp_path_factory.mktemp("team") / "found.pt"
+    done = torchrun("-m", "tests.training.team", str(out), *CASES)
+    assert done.returncode == 0, done.stderr[-3000:]
+    read: dict[str, Any] = torch.load(out, weights_only=False)
+    return read
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    """As each of the two has: more threads add up in another order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_learn_what_one_learns_in_twice_the_shares(found: dict[str, Any], name: str) -> None:
+    """The same stream of losses from the same seed, dropout and all; the weights, and how good they were."""
+    shares = CASES[name].get("accumulate", 1)
+    alone = run(name, shard=False, accumulate=2 * shares)
+    together = found[name]
+    within = {"rel": 0, "abs": 0} if name in EXACT else {"rel": 1e-4, "abs": 1e-5}
+    assert together["losses"] == pytest.approx(alone["losses"], **within)
+    assert together["gradients"] == pytest.approx(alone["gradients"], rel=1e-4)
+    assert together["best"] == pytest.approx(alone["best"], rel=1e-4)
+    for key, value in together["weights"].items():
+        torch.testing.assert_close(value, alone["weights"][key], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
+    whole, resumed = found[name], found[f"{name}, resumed"]
+    assert resumed["losses"] == whole["losses"][3:]
+    assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
+
+
+@pytest.mark.parametrize("name", ["copied", "split", "split, averaged"])
+def test_what_two_processes_began_one_ends(found: dict[str, Any], name: str) -> None:
+    """A checkpoint does not say how many wrote it, or how the weights lay."""
+    alone = run(name, found[name]["state"], shard=False)
+    assert alone["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
+
+
+def test_a_process_by_itself_is_a_team_of_one() -> None:
+    assert team() == Team(0, 1)
+    assert team().first
+
+
+def test_one_process_has_nobody_to_share_its_weights_with() -> None:
+    with pytest.raises(ConfigError, match="this is one: start it by torchrun"):
+        make_loop(shard=True)
