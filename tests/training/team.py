@@ -5,7 +5,6 @@ torchrun --nproc-per-node 2 -m tests.training.team OUT CASE…
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 
 from headstart.training.distributed import joined, team
-from headstart.training.loop import Event, Saved, State, Step
+from headstart.training.loop import Event, Saved, Step
+from headstart.training.state import read_newest, write_state
 from tests.training.test_loop import classifier, examples, make_loop
 
 ROWS = 29  # the last batch of 8 has 5: fewer than 2 processes × 3 shares can all have
@@ -30,17 +30,18 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def run(name: str, state: State | None = None, **more: Any) -> dict[str, Any]:
-    """Losses, scores and weights of a case; and its state after three steps, as a checkpoint would have it."""
+def run(name: str, checkpoints: Path | None = None, *, resume: bool = False, **more: Any) -> dict[str, Any]:
+    """Losses, scores and weights of a case; a checkpoint after three steps is written, or gone on from."""
     settings = {**CASES[name], **more}
     loop = make_loop(examples(ROWS), classifier(dropout=0.2), epochs=2, save_every=3, **settings)
-    if state is not None:
+    if checkpoints is not None and resume:
+        state, damaged = read_newest(checkpoints)
+        assert state is not None and not damaged
         loop.restore(state)
     events: list[Event] = []
-    middle = None
     for event in loop.run():
-        if isinstance(event, Saved) and middle is None:
-            middle = event.state
+        if isinstance(event, Saved) and event.step == 3 and checkpoints is not None and not resume:
+            write_state(checkpoints, event.state, keep=1)
         events.append(event)
     plain = loop.spread.plain(loop.model)
     return {
@@ -48,7 +49,6 @@ def run(name: str, state: State | None = None, **more: Any) -> dict[str, Any]:
         "gradients": [event.gradient for event in events if isinstance(event, Step)],
         "best": None if loop.best is None else loop.best.scores,
         "weights": {key: value.clone() for key, value in plain.state_dict().items()},
-        "state": middle,
     }
 
 
@@ -58,12 +58,12 @@ def main() -> None:
     with joined():
         found = {}
         for name in names:
-            found[name] = run(name)
-            found[f"{name}, resumed"] = run(name, found[name]["state"])
+            checkpoints = Path(out).parent / name
+            found[name] = run(name, checkpoints)
+            found[f"{name}, resumed"] = run(name, checkpoints, resume=True)
         if team().first:
             torch.save(found, out)
 
 
 if __name__ == "__main__":
-    Path(os.environ.get("TEAM_LOG", os.devnull)).write_text("", encoding="utf-8")
     main()

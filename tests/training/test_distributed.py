@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, TrainingError
 from headstart.training.distributed import Team, team
+from headstart.training.state import read_newest
 from tests.training.team import CASES, run
 from tests.training.test_loop import make_loop
 
@@ -31,7 +33,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = torchrun("-m", "tests.training.team", str(out), *CASES)
     assert done.returncode == 0, done.stderr[-3000:]
     read: dict[str, Any] = torch.load(out, weights_only=False)
-    return read
+    return {**read, "folder": out.parent}
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +66,25 @@ def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
     assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
 
 
+def test_each_process_writes_its_part_of_a_checkpoint(found: dict[str, Any]) -> None:
+    [folder] = (found["folder"] / "split").iterdir()
+    assert {"__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_damaged_part_of_a_checkpoint_is_noticed(found: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copytree(found["folder"] / "split", tmp_path / "split")
+    [part] = (tmp_path / "split").glob("*/__1_0.distcp")
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(TrainingError, match=r"__1_0\.distcp is not the one it was written with"):
+        read_newest(tmp_path / "split")
+
+
 @pytest.mark.parametrize("name", ["copied", "split", "split, averaged"])
 def test_what_two_processes_began_one_ends(found: dict[str, Any], name: str) -> None:
-    """A checkpoint does not say how many wrote it, or how the weights lay."""
-    alone = run(name, found[name]["state"], shard=False)
+    """Whoever reads a checkpoint need not be as many as wrote it, nor hold the weights as they did."""
+    alone = run(name, found["folder"] / name, resume=True, shard=False)
     assert alone["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
 
 

@@ -74,6 +74,14 @@ def meet() -> None:
         dist.barrier()
 
 
+def told(what: str | None) -> str:
+    """What the first process says."""
+    said: list[Any] = [what]
+    dist.broadcast_object_list(said, src=0)
+    found: str = said[0]
+    return found
+
+
 def agree(what: str, value: str) -> None:
     """All processes must have the same: an error in each where they have not, before anything is done."""
     if team().size == 1:

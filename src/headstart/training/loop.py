@@ -29,7 +29,7 @@ from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.text.batches import Batch, Batches, random
 from headstart.training import distributed
-from headstart.training.distributed import Spread, fill, like, whole
+from headstart.training.distributed import Spread, fill, like
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
 from headstart.training.precision import Precision
@@ -380,11 +380,11 @@ class Loop:
     def state(self) -> State:
         """A copy of everything that the rest of the run depends on."""
         optimizer, numbers = self.optimizer.state_dict()
-        tensors = {f"model.{name}": whole(p.detach()).clone() for name, p in self.moving.items()}
-        tensors |= {f"optimizer.{name}": whole(value).clone() for name, value in optimizer.items()}
-        tensors |= {f"best.{name}": whole(value) for name, value in self.best_weights.items()}
+        tensors = {f"model.{name}": p.detach().clone() for name, p in self.moving.items()}
+        tensors |= {f"optimizer.{name}": value.clone() for name, value in optimizer.items()}
+        tensors |= {f"best.{name}": value for name, value in self.best_weights.items()}
         if self.average:
-            tensors |= {f"average.{name}": whole(value).clone() for name, value in self.average.state_dict().items()}
+            tensors |= {f"average.{name}": value.clone() for name, value in self.average.state_dict().items()}
         best = None if self.best is None else vars(self.best)
         return State(
             tensors,

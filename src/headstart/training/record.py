@@ -106,8 +106,10 @@ class RunFolder:
         """The part of a process that neither speaks nor writes."""
         if state is not None:
             loop.restore(state)
-        for _ in loop.run():
-            pass
+        saver = Saver(self.checkpoints, loop.settings.keep)
+        for event in loop.run():
+            if isinstance(event, Saved):
+                saver.save(event.state)
         if loop.stopping:
             raise KeyboardInterrupt
 
