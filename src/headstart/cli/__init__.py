@@ -21,6 +21,7 @@ from headstart.cli.predict import predict
 from headstart.cli.report import report_command
 from headstart.cli.serve import serve_command
 from headstart.cli.sweep import sweep_command
+from headstart.cli.together import who
 from headstart.cli.tokenizer import tokenizer_app
 from headstart.cli.tokens import tokens
 from headstart.cli.train import evaluate_command, finetune_command, pretrain_command, verify_command
@@ -80,7 +81,7 @@ def main() -> None:
     try:
         app()
     except HeadstartError as error:
-        typer.echo(f"headstart: {error}", err=True)
+        typer.echo(f"{who()}: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("headstart: interrupted", err=True)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from headstart.cli.console import left_out, print_json, remark, silent
+from headstart.cli.together import joined, refuse_streams
 
 EVERY = 5.0  # seconds between plain lines
 
@@ -38,16 +39,21 @@ def predict(
     from headstart.use.classifier import Classifier
     from headstart.use.predictions import predict_file
 
-    say = silent if quiet else remark
-    classifier = Classifier.load(folder, device)
+    refuse_streams(source, out)
     skipped = Skipped() if skip_bad else None
-    began = time.monotonic()
-    with _progress(quiet) as progress:
-        done = predict_file(
-            classifier, source, out, text=text, second=second, abstain_below=abstain_below,
-            skipped=skipped, remark=say, progress=progress,
-        )  # fmt: skip
-    seconds = time.monotonic() - began
+    with joined() as first:
+        quiet = quiet or not first
+        say = silent if quiet else remark
+        classifier = Classifier.load(folder, device)
+        began = time.monotonic()
+        with _progress(quiet) as progress:
+            done = predict_file(
+                classifier, source, out, text=text, second=second, abstain_below=abstain_below,
+                skipped=skipped, remark=say, progress=progress, write=first,
+            )  # fmt: skip
+        seconds = time.monotonic() - began
+    if not first:
+        return
     if skipped is not None:
         left_out(skipped.count, skipped.lines)
     if as_json:

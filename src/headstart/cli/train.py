@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +11,7 @@ import typer
 from headstart.cli import options
 from headstart.cli.console import console, print_json, remark, silent, table
 from headstart.cli.progress import reporter
+from headstart.cli.together import joined
 from headstart.config import Settings, read_toml
 from headstart.errors import ConfigError
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
@@ -27,7 +26,7 @@ def study_command(
     """A command for a study: `run(settings, out, …)` does the work, `show(out, result)` says what came of it."""
 
     def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
-        with _joined() as first:
+        with joined() as first:
             quiet = quiet or not first
             with reporter(quiet) as listen:
                 result = run(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
@@ -40,18 +39,6 @@ def study_command(
 
     own = [options.out("The run folder to write."), options.RESUME, options.QUIET, options.JSON]
     return options.command(kind, summary, own, body)
-
-
-@contextmanager
-def _joined() -> Iterator[bool]:
-    """With the other processes, where torchrun started several; whether this one speaks for all."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # most often: torch need not be loaded yet
-        yield True
-        return
-    from headstart.training.distributed import joined
-
-    with joined() as team:
-        yield team.first
 
 
 def show_scores(out: Path, result: dict[str, Any]) -> None:
@@ -98,7 +85,11 @@ def evaluate_command(
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
     from headstart.studies.finetune import evaluate
 
-    scores, rows = evaluate(folder, data, text=text, second=second, label=label, remark=remark)
+    with joined() as first:
+        say = remark if first else silent
+        scores, rows = evaluate(folder, data, text=text, second=second, label=label, remark=say)
+    if not first:
+        return
     if as_json:
         print_json({"rows": rows, **scores})
         return

@@ -22,12 +22,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headstart.config import MaskedNextSentence, NextSentence
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, TrainingError
 from headstart.model.model import Model
 from headstart.text.batches import Batch
 from headstart.training.objectives import Objective
 
-TIMEOUT = 120.0  # seconds that a process waits for the others
+TIMEOUT = 120.0  # seconds that a process waits for the others; HEADSTART_TIMEOUT changes it
+LOST = ("gloo", "Gloo", "NCCL", "Connection", "Timed out", "timeout")
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,18 @@ def joined() -> Iterator[Team]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=TIMEOUT))
+    seconds = float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
     try:
         yield team()
+    except RuntimeError as error:  # what gloo and NCCL raise; a connection that broke is no fault of this process
+        reason = str(error).strip().split("\n", 1)[0]
+        if not isinstance(error, dist.DistError) and not any(word in reason for word in LOST):
+            raise
+        raise TrainingError(
+            f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): the checkpoints are "
+            "whole, so start it again with --resume"
+        ) from None
     finally:
         dist.destroy_process_group()
 

@@ -11,7 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,8 +49,12 @@ def predict_file(
     skipped: Skipped | None = None,
     remark: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda rows: None,
+    write: bool = True,
 ) -> Done:
-    """Label every text of a file, a few thousand at a time; the file that comes out is whole or not there."""
+    """Label every text of a file, a few thousand at a time; the file that comes out is whole or not there.
+
+    Several processes share the work, and one of them is to `write`.
+    """
     form = ".jsonl" if out == STANDARD else "".join(Path(out).suffixes[-1:]).lower()
     if form not in FORMS:
         raise OutputError(f"{out} ends in {form or 'nothing'!r}, and predictions are written as {', '.join(FORMS)}")
@@ -60,10 +64,11 @@ def predict_file(
         clash = [name for name in added if name in columns]
         if clash:
             raise DataError(source, f"there is a column {clash[0]!r} already", fix="rename it, or leave it out")
-        with _writer(out, form, [*columns, *added], source) as write:
+        writer = _writer(out, form, [*columns, *added], source) if write else nullcontext(lambda rows: None)
+        with writer as put:
             while chunk := list(islice(rows, CHUNK)):
                 answers = classifier.predict([each for _, each in chunk], abstain_below=abstain_below)
-                write([{**row, **_cells(answer)} for (row, _), answer in zip(chunk, answers, strict=True)])
+                put([{**row, **_cells(answer)} for (row, _), answer in zip(chunk, answers, strict=True)])
                 counts.update(answer.label for answer in answers)
                 progress(counts.total())
     return Done(counts.total(), dict(counts))
