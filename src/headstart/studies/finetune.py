@@ -69,7 +69,7 @@ def finetune(
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, window, remark, splits)
-    agree("the data", str(data.fingerprint()))
+    agree("data", str(data.fingerprint()))
     run = open_run(out, "finetune", settings.to_mapping(), resume=resume)
     if run.done:
         remark(f"{run.path} is done already")

@@ -48,7 +48,7 @@ def pretrain(
     documents = store.split("valid")
     valid = make_batches(settings, documents, tokenizer, window, whole=True) if len(documents) else None
     objective = OBJECTIVES[settings.objective]
-    agree("the token store", str(store.manifest["files"]))
+    agree("data", str(store.manifest["files"]))
     run = open_run(out, "pretrain", settings.to_mapping(), resume=resume)
     if run.done:
         remark(f"{run.path} is done already")

@@ -101,7 +101,7 @@ def agree(what: str, value: str) -> None:
     others = [rank for rank, each in enumerate(found) if each != found[0]]
     if others:
         ranks = ", ".join(map(str, others))
-        raise ConfigError("torchrun", [f"{what} of rank {ranks} differs from that of rank 0: start all with the same"])
+        raise ConfigError("torchrun", [f"rank {ranks} has other {what} than rank 0: start all with the same"])
 
 
 def sum_over(x: Tensor) -> Tensor:

@@ -140,8 +140,8 @@ def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resum
     """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run."""
     path = Path(path)
     wanted = {"study": study, **settings}
-    agree("the version of headstart", __version__)
-    agree("the settings", json.dumps(wanted, sort_keys=True, default=str))
+    agree("code", __version__)
+    agree("settings", json.dumps(wanted, sort_keys=True, default=str))
     if not team().first:
         meet()
         return RunFolder(path)
