@@ -40,6 +40,7 @@ from headstart.training.state import Saver, read_newest
 from headstart.version import __version__
 
 Listener = Callable[[Event], None]
+LAUNCH = "torchrun.id"  # which start by torchrun a run in progress belongs to
 
 
 class RunFolder:
@@ -134,6 +135,7 @@ class RunFolder:
         write_json(self.path / "result.json", result)
         write_json(self.path / "manifest.json", {**_surroundings(), "seconds": self.seconds, **manifest})
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+        (self.path / LAUNCH).unlink(missing_ok=True)
 
 
 def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> RunFolder:
@@ -145,14 +147,19 @@ def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resum
     if not team().first:
         meet()
         return RunFolder(path)
-    run = _open(path, wanted, resume=resume or restarted(path))
+    launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    run = _open(path, wanted, resume=resume or _started_again(path / LAUNCH, launch))
+    if launch != "none":
+        write_text(path / LAUNCH, launch)
     meet()
     return run
 
 
-def restarted(path: Path) -> bool:
-    """Whether torchrun has started these processes again, to go on with what they had begun."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0 and (path / "run.toml").is_file()
+def _started_again(file: Path, launch: str) -> bool:
+    """Whether torchrun began this run and starts its processes anew: one died, or a host left or came back."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0 and file.parent.is_dir():
+        return True
+    return launch != "none" and file.is_file() and file.read_text(encoding="utf-8") == launch
 
 
 def _open(path: Path, wanted: Mapping[str, Any], *, resume: bool) -> RunFolder:
