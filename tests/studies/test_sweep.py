@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -524,8 +523,7 @@ def test_evaluations_within_an_epoch_are_reported_once_an_epoch() -> None:
         settings = asked(search=("lr=1,2",), prune=True)
         listen = None
 
-    listen = searching._listener(Study(), Known())  # type: ignore[arg-type]
-    assert listen is not None
+    listen = searching._listener(Study(), Known(), lambda: None)  # type: ignore[arg-type]
     for epoch in (0.4, 0.8, 1.2, 1.6, 2.0, 2.4):
         listen(Evaluated(epoch, 0, {"accuracy": epoch}, True))
     assert reports == [(1, 1.2), (2, 2.0)]
@@ -553,7 +551,7 @@ def test_a_last_trial_that_another_machine_took_is_not_run(
     original = searching._next
     outcome = {"valid": {"accuracy": 0.5, "loss": 1.0}, "test": None, "seconds": 1.0, "memory": 1}
 
-    def late(study: Any, known: optuna.Study, release: Callable[[], None]) -> None:
+    def late(study: Any, known: optuna.Study, *rest: Any) -> None:
         if len(known.trials) == 1:
             distributions: dict[str, Any] = {"lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)}
             known.add_trial(
@@ -561,7 +559,7 @@ def test_a_last_trial_that_another_machine_took_is_not_run(
                     value=0.5, params={"lr": 0.09}, distributions=distributions, user_attrs={"outcome": outcome}
                 )
             )
-        original(study, known, release)
+        original(study, known, *rest)
 
     monkeypatch.setattr(searching, "_next", late)
     found = trials(sweep(settings(world, base, search=("lr=1e-4..1e-1",), trials=2), tmp_path / "s"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 HEARTBEAT, GRACE = 15, 60  # seconds: between signs of life, and without one until a trial is given to another
 PATIENT = 2  # epochs before a trial may be pruned: in the first, the learning rate still rises
 ATTEMPTS = 3  # how often a trial whose process dies is begun
+OPENINGS = 5  # how often the tables are made, where others make them at the same moment
+# A server that is gone without a word is noticed in half a minute; what the URL says of these goes before.
+REACH = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 class _Ended(Exception):
@@ -48,14 +58,17 @@ def search(study: Trials) -> None:
         states = optuna.trial.TrialState
         while True:
             with ExitStack() as turn:
-                # One at a time takes a trial: SQLite would give a trial that waits to two who ask at once.
-                turn.enter_context(_turn(study.out / "runs" / "next"))
+                # One at a time takes a trial: SQLite would give a trial that waits to two who ask at once, and a trial
+                # that one is about to put back in the queue is neither running nor waiting to another.
+                turn.enter_context(_turn(_queue(study)))
+                turn.enter_context(_alone(storage, known.study_name))
                 with _stable(optuna):
                     optuna.storages.fail_stale_trials(known)
                 trials = known.get_trials(deepcopy=False)
+                _adopt(storage, {t._trial_id for t in trials if t.state == states.RUNNING})
                 free = any(t.state == states.WAITING for t in trials) or len(_firsts(trials)) < settings.trials
                 if free:
-                    _next(study, known, turn.close)
+                    _next(study, known, storage, turn.close)
             running = sum(t.state == states.RUNNING for t in trials)
             if free or not running:
                 study.tabulate(_rows(study, known))
@@ -66,28 +79,105 @@ def search(study: Trials) -> None:
                 time.sleep(POLL)
 
 
-def _next(study: Trials, known: optuna.Study, release: Callable[[], None]) -> None:
+def _next(study: Trials, known: optuna.Study, storage: Any, release: Callable[[], None]) -> None:
     """Take one trial and run it; `release` lets the next process take one."""
-    numbers: list[int] = []
-
-    def objective(trial: optuna.Trial) -> float:
-        numbers.append(trial.number)
-        release()
-        return _objective(study, known, trial)
-
+    optuna = load_optuna()
+    states = optuna.trial.TrialState
+    with _stable(optuna):
+        trial = known.ask()
+    score: float | None = None
+    state = None
     try:
-        known.optimize(objective, n_trials=1, catch=(_Ended,))
-    except ValueError as error:
-        if "Cannot tell" not in str(error):
-            raise
-        study.remark(f"this process gave no sign of life for {GRACE} seconds: its trial went to another")
-    except BaseException:  # Ctrl-C or a full disk: no fault of the trial's
-        for number in numbers:
-            _again(known, known.get_trials()[number])
+        try:
+            with _Pulse(storage, trial._trial_id) as pulse:
+                release()
+                score = _objective(study, known, trial, pulse.check)
+        except _Ended:
+            state = states.FAIL
+        except optuna.TrialPruned:
+            state = states.PRUNED
+        known.tell(trial, score, state)
+    except BaseException as error:  # Ctrl-C, a full disk, a storage that went away: no fault of the trial's
+        told = isinstance(error, ValueError) and "Cannot tell" in str(error)
+        if told or isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
+            study.remark(f"this process gave no sign of life for {GRACE} seconds: its trial went to another")
+            return
+        with suppress(*_failures()):
+            left = known.get_trials()[trial.number]
+            if left.state == states.RUNNING:
+                _again(known, left)  # first: whoever sees neither would think that all is done
+                known.tell(trial, state=states.FAIL)
         raise
 
 
-def _objective(study: Trials, known: optuna.Study, trial: optuna.Trial) -> float:
+class _Pulse:
+    """Signs of life of a trial, from a thread beside it. A storage that is back within `GRACE` was never away."""
+
+    def __init__(self, storage: Any, trial: int) -> None:
+        self._storage, self._trial = storage, trial
+        self._over = threading.Event()
+        self._lost: Exception | None = None
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> _Pulse:
+        self._storage.record_heartbeat(self._trial)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        last = time.monotonic()
+        while not self._over.wait(HEARTBEAT):
+            try:
+                self._storage.record_heartbeat(self._trial)
+                last = time.monotonic()
+            except _failures() as error:
+                if time.monotonic() - last >= GRACE:
+                    self._lost = error
+                    return
+
+    def check(self) -> None:
+        """Raises what the storage answered last, once it is away for good: another has the trial by then."""
+        if self._lost is not None:
+            raise self._lost
+
+
+@contextmanager
+def _alone(storage: Any, name: str) -> Iterator[None]:
+    """One at a time, over all machines: PostgreSQL keeps the lock, and takes it from who falls silent with it."""
+    import sqlalchemy
+
+    if storage.engine.dialect.name != "postgresql":
+        yield
+        return
+    connection = storage.engine.connect()
+    try:
+        connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{GRACE}s'"))
+        connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
+        yield
+    finally:
+        with suppress(*_failures()):
+            connection.close()
+
+
+def _adopt(storage: Any, running: set[int]) -> None:
+    """A first sign of life for trials that have none: who took one may have died before, and its minute counts now."""
+    import sqlalchemy
+
+    if not running:
+        return
+    known = sqlalchemy.table("trial_heartbeats", sqlalchemy.column("trial_id"))
+    with storage.engine.connect() as connection:
+        found = connection.execute(sqlalchemy.select(known.c.trial_id).where(known.c.trial_id.in_(running)))
+        silent = running.difference(found.scalars())
+    for trial in silent:
+        storage.record_heartbeat(trial)
+
+
+def _objective(study: Trials, known: optuna.Study, trial: optuna.Trial, check: Callable[[], None]) -> float:
     settings = study.settings
     first = trial.user_attrs.get("first", trial.number)
     place = sum(t.number < first for t in _firsts(known.get_trials(deepcopy=False)))
@@ -99,7 +189,7 @@ def _objective(study: Trials, known: optuna.Study, trial: optuna.Trial) -> float
     one = settings.one({axis.name: _suggest(trial, axis) for axis in settings.axes})
     which = study.announce(place + 1, settings.trials, one)
     with _turn(study.folder(one)):  # two trials may have drawn the same values
-        outcome = outcome_of(study.folder(one)) or study.train(one, _listener(study, trial))
+        outcome = outcome_of(study.folder(one)) or study.train(one, _listener(study, trial, check))
     study.conclude(which, outcome)
     trial.set_user_attr("outcome", outcome)
     if outcome.get("error"):
@@ -118,17 +208,16 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
     return trial.suggest_int(axis.name, low, high)
 
 
-def _listener(study: Trials, trial: optuna.Trial) -> Listener | None:
+def _listener(study: Trials, trial: optuna.Trial, check: Callable[[], None]) -> Listener:
     """Passes events on; with pruning, reports the accuracy after each epoch and ends a run that is not worth it."""
-    if not study.settings.prune:
-        return study.listen
     reported = 0
 
     def listen(event: Event) -> None:
         nonlocal reported
         if study.listen:
             study.listen(event)
-        if isinstance(event, Evaluated) and int(event.epoch) > reported:
+        check()
+        if study.settings.prune and isinstance(event, Evaluated) and int(event.epoch) > reported:
             reported = int(event.epoch)
             trial.report(event.scores["accuracy"], reported)
             if trial.should_prune():
@@ -194,37 +283,20 @@ def _key(study: Trials) -> str:
 @contextmanager
 def _storage(study: Trials) -> Iterator[optuna.storages.RDBStorage]:
     """The database that holds the search; an error that says which one it is where it cannot be used."""
-    optuna = load_optuna()
-    import sqlalchemy.exc
-
-    url = study.settings.storage or f"sqlite:///{(study.out / 'study.db').resolve()}"
-    named = without_password(url)
-    options = {"connect_args": {"timeout": GRACE}} if url.startswith("sqlite") else {}
-    raised_by_it = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError)
-
-    def connect() -> Any:
-        with _turn(study.out / "runs" / "next"), _stable(optuna):
-            return optuna.storages.RDBStorage(
-                url,
-                engine_kwargs=options,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=_bereft,
-            )
-
+    named = without_password(study.settings.storage or _url(study))
     try:
-        try:
-            storage = connect()
-        except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
-            time.sleep(POLL)  # another machine made the tables at the same moment
-            storage = connect()
+        storage = _connect(study)
     except ImportError as error:
-        raise ConfigError("storage", [f"{named} needs a driver that is not installed ({error.__cause__})"]) from None
-    except raised_by_it as error:
+        driver = _first_line(error)
+        problem = (
+            f"{named} needs a driver that is not installed ({driver}): for PostgreSQL, pip install 'headstart[sweep]'"
+        )
+        raise ConfigError("storage", [problem]) from None
+    except _failures() as error:
         raise ConfigError("storage", [f"{named} cannot be opened: {_first_line(error)}"]) from None
     try:
         yield storage
-    except raised_by_it as error:
+    except _failures() as error:
         raise OutputError(
             f"the storage {named} cannot be used any more ({_first_line(error)}): "
             "the runs that are done are kept; run the same command with --resume when it is back"
@@ -232,6 +304,54 @@ def _storage(study: Trials) -> Iterator[optuna.storages.RDBStorage]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def _connect(study: Trials) -> Any:
+    optuna = load_optuna()
+    import sqlalchemy.exc
+
+    made = sqlalchemy.engine.make_url(_url(study))
+    options: dict[str, Any] = {"pool_pre_ping": True}  # a server that was started anew has forgotten us
+    if made.drivername == "sqlite":
+        options = {"connect_args": {"timeout": GRACE}}
+    elif made.drivername == "postgresql+psycopg":
+        options["connect_args"] = {name: value for name, value in REACH.items() if name not in made.query}
+
+    def connect() -> Any:
+        with _turn(_queue(study)), _stable(optuna):
+            return optuna.storages.RDBStorage(
+                _url(study),
+                engine_kwargs=options,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=_bereft,
+            )
+
+    for _ in range(OPENINGS - 1):
+        with suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+            return connect()
+        time.sleep(POLL)  # another machine made the tables at the same moment
+    return connect()
+
+
+def _url(study: Trials) -> str:
+    """Where the search is kept; PostgreSQL is spoken to through psycopg unless the URL names another driver."""
+    url = study.settings.storage or f"sqlite:///{(study.out / 'study.db').resolve()}"
+    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+
+
+def _queue(study: Trials) -> Path:
+    """Who holds the lock on this may take a trial: beside an SQLite file, whichever folders its users work in."""
+    found = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", study.settings.storage or "")
+    file = Path(found[1]).resolve() if found else None
+    return file if file is not None and file.parent.is_dir() else study.out / "runs" / "next"
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a database that is not there, or does not let us in, raises."""
+    import sqlalchemy.exc
+
+    return sqlalchemy.exc.SQLAlchemyError, load_optuna().exceptions.StorageInternalError
 
 
 def load_optuna() -> Any:
@@ -246,9 +366,10 @@ def load_optuna() -> Any:
 
 @contextmanager
 def _stable(optuna: Any) -> Iterator[None]:
-    """Signs of life are an experiment to Optuna; we know."""
+    """Signs of life are an experiment to Optuna, and to be given by its own loop; we know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.filterwarnings("ignore", "Heartbeat of storage")
         yield
 
 
@@ -263,14 +384,18 @@ def _turn(path: Path) -> Iterator[None]:
         time.sleep(POLL / 10)
 
 
-def _first_line(error: Exception) -> str:
-    cause = error.__cause__ or error
-    return str(cause).strip().split("\n", 1)[0]
+def _first_line(error: BaseException) -> str:
+    """What was wrong at the bottom of it. A session that asks again after an error complains of its own state only."""
+    while inner := error.__cause__ or (error.__context__ if "rollback()" in str(error) else None):
+        error = inner
+    return str(error).strip().split("\n", 1)[0]
 
 
 def without_password(url: str) -> str:
     """
     >>> without_password("postgresql://anna:secret@db.example/sweeps")
     'postgresql://anna@db.example/sweeps'
+    >>> without_password("postgresql://anna:sec/ret@/sweeps?host=db.example&password=secret&sslmode=require")
+    'postgresql://anna@/sweeps?host=db.example&sslmode=require'
     """
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1@", url)
+    return re.sub(r"(?<=[?&])password=[^&]*(&|$)", "", re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url))
