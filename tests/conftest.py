@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +29,20 @@ hypothesis_settings.load_profile("headstart")
 # A shell starts background jobs with Ctrl-C ignored, and the commands that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the models here are tiny: a second thread costs more than it brings
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for the pages; a test that needs it is skipped where it is not installed."""
+    chromium = os.environ.get("HEADSTART_CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no Chromium here: install it, or set HEADSTART_CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,6 @@ import pytest
 
 from headstart.report.page import render
 from headstart.report.records import read
-
-CHROMIUM = os.environ.get("HEADSTART_CHROMIUM") or shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install it, or set HEADSTART_CHROMIUM")
 
 LEAST_TEXT = 9.5  # pixels
 # Texts of one figure whose boxes share more than a sliver.
@@ -48,16 +42,6 @@ CONTRAST = """() => {
   return {words: least('p, td, th, h1, h2, summary, figcaption, a', 'color'),
           labels: least('text:not(.over)', 'fill'), lines: least('.line, .interval, .leader', 'stroke')};
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,6 @@ from headstart.use.classifier import Classifier, Text
 from headstart.use.explain import Completeness, Explanation, Faithfulness, Maps, explain
 from headstart.use.words import Word
 from tests.use.trained import reviewer
-
-CHROMIUM = os.environ.get("HEADSTART_CHROMIUM") or shutil.which("chromium")
 
 
 def made(text: Text = "so <b>dull</b> & vague", **changes: Any) -> Explanation:
@@ -124,18 +119,6 @@ def test_what_is_said_before_the_weights_are_believed() -> None:
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here: install it, or set HEADSTART_CHROMIUM")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

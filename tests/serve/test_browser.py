@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,6 @@ from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
 from headstart.use.classifier import Classifier
 from tests.serve.made_up import in_a_thread
-
-CHROMIUM = os.environ.get("HEADSTART_CHROMIUM") or shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install it, or set HEADSTART_CHROMIUM")
 
 # WCAG's contrast of every text that is shown with what lies behind it.
 CONTRAST = """() => {
@@ -36,16 +31,6 @@ CONTRAST = """() => {
     return (Math.max(behind, words) + 0.05) / (Math.min(behind, words) + 0.05);
   }));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
