@@ -2,7 +2,7 @@
 
 One thing is doubled at a time, the rest stays as in the middle row. `share` is the part of what the device's own matrix
 product reaches that the step's arithmetic comes to (6 times the weights that multiply, and the attention, a token).
-The last row is where the time of one step goes: reading a batch, the host's part, the optimizer's.
+The last figures are the parts of a step that are a batch's way to the device, and the optimizer's.
 """
 
 from __future__ import annotations

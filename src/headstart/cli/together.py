@@ -12,7 +12,7 @@ from headstart.errors import ConfigError
 @contextmanager
 def joined() -> Iterator[bool]:
     """With the others, where there are any; whether this process is the one that speaks and writes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:  # most often: torch need not be loaded yet
+    if not _several():  # most often: torch need not be loaded yet
         yield True
         return
     from headstart.training.distributed import joined as meet
@@ -23,8 +23,12 @@ def joined() -> Iterator[bool]:
 
 def refuse_streams(*names: str) -> None:
     """Standard input and output belong to one process."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "-" in names:
+    if _several() and "-" in names:
         raise ConfigError("torchrun", ["standard input and output belong to one process: name files"])
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1  # which torchrun sets
 
 
 def who() -> str:

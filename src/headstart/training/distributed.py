@@ -49,16 +49,9 @@ def team() -> Team:
     return Team(dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else Team()
 
 
-def started_by_torchrun() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 or "TORCHELASTIC_RUN_ID" in os.environ
-
-
 @contextmanager
 def joined() -> Iterator[Team]:
     """Meet the other processes that torchrun started, and part from them at the end."""
-    if not started_by_torchrun() or dist.is_initialized():
-        yield team()
-        return
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -71,8 +64,8 @@ def joined() -> Iterator[Team]:
         if not isinstance(error, dist.DistError) and not any(word in reason for word in LOST):
             raise
         raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): the checkpoints are "
-            "whole, so start it again with --resume"
+            f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): start it again; "
+            "training goes on from its newest checkpoint with --resume"
         ) from None
     finally:
         dist.destroy_process_group()
@@ -219,7 +212,7 @@ def _split(sums: Sums) -> None:
 
 
 def recompute(model: Model) -> None:
-    """Keep no layer's activations for the way back: they are computed again, for less memory and a third more time."""
+    """Keep no layer's activations for the way back: they are computed again, for less memory and more time."""
     from torch.utils.checkpoint import checkpoint
 
     for layer in model.backbone.layers:

@@ -28,7 +28,7 @@ from torch import Tensor
 from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.text.batches import Batch, Batches, random
-from headstart.training import distributed
+from headstart.training import distributed, slopes_gpu
 from headstart.training.distributed import Spread, fill, like
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
@@ -168,9 +168,11 @@ class Loop:
         )
         self.average = Average(self.model, s.average) if s.average else None
         on_gpu = self.model.device.type == "cuda"
-        # Gradual unfreezing changes what a step does, and an average changes its weight from step to step.
+        # Gradual unfreezing changes what a step does, and an average changes its weight from step to step. Without
+        # our kernel the vocabulary's loss asks the device for numbers, which nothing that is recorded may.
         several = distributed.team().size > 1
         steady = self.optimizer.recordable and self.average is None and not s.unfreeze and not several
+        steady = steady and slopes_gpu.HERE
         kind = Recorded if on_gpu and steady else Stepper
         self.stepper = kind(self.model, self.spread, self.optimizer, self.average, s.clip or math.inf, self.precision)
         self.compiled = s.compile == "yes" or (s.compile == "auto" and on_gpu and steady and self._is_long())
@@ -257,7 +259,7 @@ class Loop:
         self.step += 1
         self.in_epoch += 1
         self.tokens += batch.ids.shape[0]
-        names = tuple(self.objective.counts(batch))
+        names = tuple(self.spread.objective.counts(batch))
         self.unread.append(Unread(self.epoch, self.step, self.settings.lr * factor, self.tokens, names, found))
 
     def _take(self, batch: Batch, factor: float) -> Tensor:

@@ -50,7 +50,7 @@ class TrainingSettings(Settings):
     precision: Literal["auto", "float32", "bf16"] = setting("auto", "auto: bf16 on a GPU that can, else float32.")
     device: str = setting("auto", "auto, cpu, or cuda.")
     shard: bool = setting(False, "Under torchrun: split weights and moments among processes (FSDP2), not copy them.")
-    recompute: bool = setting(False, "Compute activations again on the way back: less memory, a third more time.")
+    recompute: bool = setting(False, "Compute activations again on the way back: less memory, more time.")
     compile: Literal["auto", "yes", "no"] = setting(
         "auto", "Compile the layers: faster steps after some seconds. auto: on a GPU, where a run is long."
     )

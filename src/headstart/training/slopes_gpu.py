@@ -1,5 +1,5 @@
 """Logits into losses and slopes on a GPU, in one kernel: it reads each row twice, the second time from the cache, and
-writes the slopes over the logits. The same in plain torch is `turn` in `cross_entropy.py`.
+writes the slopes over the logits. The same in plain torch is `_turn` in `cross_entropy.py`.
 
 Triton comes with torch where torch is built for CUDA; `can_turn` says whether it is here.
 """
@@ -17,12 +17,13 @@ try:
 except ImportError:
     triton = None
 
+HERE = triton is not None
 BLOCK = 8192  # logits that are looked at together
 
 
 def can_turn(logits: Tensor) -> bool:
     """Whether the kernel takes these: on a GPU, in float32 or half of it."""
-    return triton is not None and logits.is_cuda and logits.dtype != torch.float64
+    return HERE and logits.is_cuda and logits.dtype != torch.float64
 
 
 def turn_(logits: Tensor, targets: Tensor, words: int) -> Tensor:
@@ -63,6 +64,6 @@ def _kernel(logits, targets, losses, words, stride, columns: tl.constexpr):  # t
         tl.store(start + column, tl.where(counted, slope, 0.0), mask=column < columns)
 
 
-if triton is not None:
+if HERE:
     _BLOCK, _IGNORE = tl.constexpr(BLOCK), tl.constexpr(IGNORE)
     _turn = triton.jit(_kernel)
