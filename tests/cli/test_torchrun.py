@@ -58,6 +58,14 @@ def test_predictions_are_the_same_file(trained: Path, world: Path, tmp_path: Pat
     assert done.stderr.count("60 texts in") == 1  # one of them speaks
 
 
+def test_a_scheduler_s_variable_alone_starts_no_team(trained: Path, world: Path, tmp_path: Path) -> None:
+    command = headstart("predict", trained, world / "test.txt", "--out", "one.csv")
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**ALONE, "WORLD_SIZE": "2"}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_settings_that_differ_are_told_before_anything_is_written(world: Path, base: Path, tmp_path: Path) -> None:
     line = f"headstart finetune {' '.join(settings(world, base))} --weight-decay 0.0$RANK --out run"
     began = time.monotonic()

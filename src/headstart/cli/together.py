@@ -28,7 +28,8 @@ def refuse_streams(*names: str) -> None:
 
 
 def _several() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1  # which torchrun sets
+    """torchrun sets all of these; a job scheduler may set one of them and start a single process."""
+    return {"RANK", "MASTER_ADDR"} <= os.environ.keys() and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def who() -> str:
