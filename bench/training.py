@@ -74,8 +74,8 @@ class Side:
     memory: float = 0.0  # GiB, at most, beyond what was there before
 
 
-def ours(model: Model, objective: Any, batches: Sequence[Batch], **settings: Any) -> Side:
-    """Our loop, as `headstart` runs it."""
+def ours(model: Model, objective: Any, batches: Sequence[Batch], steps: int = 10**6, **settings: Any) -> Side:
+    """Our loop, as `headstart` runs it; `steps` of the whole run decide whether it compiles."""
     model.to(DEVICE)
     precision = choose_precision("auto", DEVICE)
 
@@ -87,7 +87,7 @@ def ours(model: Model, objective: Any, batches: Sequence[Batch], **settings: Any
         return float(total) / float(sum(objective.counts(batches[0]).values()))
 
     asked = TrainingSettings(
-        steps=10**6, lr=1e-4, schedule="constant", save_every=10**9, evaluate_every=10**9, **settings
+        steps=steps, lr=1e-4, schedule="constant", save_every=10**9, evaluate_every=10**9, **settings
     )
     events = Loop(model, objective, Given(batches), asked, precision=precision).run()
 

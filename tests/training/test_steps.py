@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def test_what_fills_a_batch_counts_nowhere(head: HeadConfig, objective: Objectiv
     batch = batch_for(objective, lengths)
     more = filled(batch, WINDOW)
     assert len(more.ids) % 64 == 0
-    assert more.longest <= WINDOW and more.starts.diff().max() <= more.longest
+    assert more.longest <= WINDOW and more.starts.diff().max() <= more.longest and more.starts.diff().min() >= 1
     assert torch.equal(more.ids[: len(batch.ids)], batch.ids)
     slopes = []
     for each in (batch, more):
@@ -83,6 +84,20 @@ def test_what_fills_a_batch_counts_nowhere(head: HeadConfig, objective: Objectiv
         slopes.append([total, *torch.autograd.grad(total, used, allow_unused=True, materialize_grads=True)])
     for one, other in zip(*slopes, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_steps_of_a_run_have_few_sizes() -> None:
+    """Pieces of documents: each step has other tokens, sequences and masks than the last."""
+    draw, sizes = np.random.default_rng(0), set()
+    for _ in range(100):
+        lengths = draw.integers(64, 512, size=115)
+        lengths = lengths[np.cumsum(lengths) < 32_768]
+        masked = torch.arange(round(draw.normal(9_800, 80)))
+        starts = torch.from_numpy(np.cumsum([0, *lengths]).astype(np.int32))
+        ids = torch.zeros(int(lengths.sum()), dtype=torch.int64)
+        more = filled(Batch(ids, starts, int(lengths.max()), masked=masked, targets=masked), 512)
+        sizes.add((len(more.ids), len(more.starts), len(more.masked), more.longest))  # type: ignore[arg-type]
+    assert len(sizes) <= 12
 
 
 def test_equal_windows_stay_as_they_are() -> None:

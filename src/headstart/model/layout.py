@@ -32,13 +32,19 @@ class Flat:
     longest: int
     sequence: Tensor  # (N,) which sequence a token belongs to
     place: Tensor  # (N,) where in that sequence it stands
+    cell: Tensor  # (N,) where it stands in the block, row after row
+    real: Tensor | None  # (S, L) which cells of the block hold a token; None where all do
 
     @classmethod
     def at(cls, starts: Tensor, longest: int, tokens: int) -> Flat:
         """The layout of `tokens` tokens whose sequences begin at `starts`; shapes depend on no value."""
         index = torch.arange(tokens, device=starts.device, dtype=starts.dtype)
         sequence = torch.searchsorted(starts[1:].contiguous(), index, right=True)
-        return cls(starts, longest, sequence, (index - starts[sequence]).long())
+        place = (index - starts[sequence]).long()
+        real = None
+        if tokens != (len(starts) - 1) * longest:
+            real = torch.arange(longest, device=starts.device) < starts.diff()[:, None]
+        return cls(starts, longest, sequence, place, sequence * longest + place, real)
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device | str = "cpu") -> Flat:
@@ -46,31 +52,18 @@ class Flat:
         starts = torch.tensor([0, *lengths], dtype=torch.int32, device=device).cumsum(0, dtype=torch.int32)
         return cls.at(starts, max(lengths), sum(lengths))
 
-    @property
-    def real(self) -> Tensor | None:
-        """(S, L): which cells of the block hold a token; None where all do."""
-        tokens, sequences = self.place.shape[0], self.starts.shape[0] - 1
-        if tokens == sequences * self.longest:
-            return None
-        lengths = self.starts.diff()  # (S,)
-        return torch.arange(self.longest, device=lengths.device) < lengths[:, None]
-
     def block(self, x: Tensor) -> Tensor:
         """(N, …) → (S, L, …), zeros where there is no token."""
         sequences = self.starts.shape[0] - 1
         if x.shape[0] == sequences * self.longest:  # all of one length: nothing to move
             return x.view(sequences, self.longest, *x.shape[1:])
         empty = x.new_zeros(sequences * self.longest, *x.shape[1:])
-        return empty.index_copy(0, self._cell, x).view(sequences, self.longest, *x.shape[1:])
+        return empty.index_copy(0, self.cell, x).view(sequences, self.longest, *x.shape[1:])
 
     def flatten(self, x: Tensor) -> Tensor:
         """(S, L, …) → (N, …): the way back from `block`."""
         cells = x.reshape(-1, *x.shape[2:])
-        return cells if cells.shape[0] == self.place.shape[0] else cells.index_select(0, self._cell)
-
-    @property
-    def _cell(self) -> Tensor:
-        return self.sequence * self.longest + self.place
+        return cells if cells.shape[0] == self.place.shape[0] else cells.index_select(0, self.cell)
 
     def take(self, x: Tensor, keep: Tensor) -> Tensor:
         """(N, …) → (M, …): the tokens at `keep` (M,)."""

@@ -11,8 +11,8 @@ was. `share_of` parts a step among the micro-batches of one process, or among pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
@@ -44,10 +44,21 @@ class Batch:
     labels: Tensor | None = None  # (S,) the class of each sequence
     rows: Tensor | None = None  # (S,) which example of the set each sequence is
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What of it is there, by name."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
     def to(self, device: torch.device | str) -> Batch:
-        found: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {k: v.to(device, non_blocking=True) for k, v in found.items() if isinstance(v, Tensor)}
-        return Batch(**{**found, **moved})
+        return self._with(lambda value: value.to(device, non_blocking=True))
+
+    def pinned(self) -> Batch:
+        """Where a GPU can fetch it without the CPU waiting for that."""
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed: dict[str, Any] = {name: change(value) for name, value in self.tensors().items()}
+        return replace(self, **changed)
 
 
 class Batches(Protocol):

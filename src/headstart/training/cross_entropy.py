@@ -174,6 +174,8 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += a @ b, in the total's own precision."""
     if a.dtype == total.dtype:
         total.addmm_(a, b)
+    elif a.is_cuda:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         total += a @ b
 

@@ -6,6 +6,8 @@ Triton comes with torch where torch is built for CUDA; `can_turn` says whether i
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ except ImportError:
     triton = None
 
 HERE = triton is not None
-BLOCK = 8192  # logits that are looked at together
+AT_ONCE = 4, 4096  # logits that are looked at together: each of 4096 lanes takes four
 
 
 def can_turn(logits: Tensor) -> bool:
@@ -38,32 +40,36 @@ def turn_(logits: Tensor, targets: Tensor, words: int) -> Tensor:
 
 
 def _kernel(logits, targets, losses, words, stride, columns: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One row. Exponentials are of base 2, which is what the chip has; lanes meet once, at the end of the row."""
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * stride
     target = tl.load(targets + row)
-    counted = target != _IGNORE
+    counted, a_word = target != _IGNORE, (target >= 0) & (target < words)
+    at_target = tl.load(start + target, mask=a_word, other=float("nan")).to(tl.float32) * _LOG2E
+    places = tl.arange(0, _ROWS)[:, None] * _LANES + tl.arange(0, _LANES)[None, :]
 
-    # log Σ exp(z), by the largest so far; and z at the target
-    top = -float("inf")
-    total = 0.0
-    at_target = tl.where((target >= 0) & (target < words), 0.0, float("nan"))
-    for low in range(0, columns, _BLOCK):
-        column = low + tl.arange(0, _BLOCK)
-        z = tl.load(start + column, mask=column < columns, other=-float("inf")).to(tl.float32)
+    # log2 Σ 2^z: each lane by the largest that it has seen; what is missing is so low that it counts nowhere
+    top = tl.full((_LANES,), _LOWEST, tl.float32)
+    total = tl.zeros((_LANES,), tl.float32)
+    for low in range(0, columns, _ROWS * _LANES):
+        column = low + places
+        z = tl.load(start + column, mask=column < columns, other=_LOWEST).to(tl.float32) * _LOG2E
         higher = tl.maximum(top, tl.max(z, 0))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), 0)
-        at_target += tl.sum(tl.where(column == target, z, 0.0), 0)
+        total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(z - higher[None, :]), 0)
         top = higher
-    whole = top + tl.log(total)
-    tl.store(losses + row, tl.where(counted, whole - at_target, 0.0))
+    highest = tl.max(top, 0)
+    whole = highest + tl.log2(tl.sum(total * tl.exp2(top - highest), 0))
+    tl.store(losses + row, tl.where(counted, (whole - at_target) / _LOG2E, 0.0))
 
-    for low in range(0, columns, _BLOCK):
-        column = low + tl.arange(0, _BLOCK)
-        z = tl.load(start + column, mask=column < columns, other=-float("inf")).to(tl.float32)
-        slope = tl.exp(z - whole) - tl.where(column == target, 1.0, 0.0)
-        tl.store(start + column, tl.where(counted, slope, 0.0), mask=column < columns)
+    for low in range(0, columns, _ROWS * _LANES):
+        column = low + places
+        z = tl.load(start + column, mask=column < columns, other=_LOWEST).to(tl.float32) * _LOG2E
+        tl.store(start + column, tl.where(counted, tl.exp2(z - whole), 0.0), mask=column < columns)
+    tl.debug_barrier()  # whoever wrote the target's place has done so
+    tl.store(start + target, tl.exp2(at_target - whole) - 1, mask=a_word)
 
 
 if HERE:
-    _BLOCK, _IGNORE = tl.constexpr(BLOCK), tl.constexpr(IGNORE)
+    _ROWS, _LANES = map(tl.constexpr, AT_ONCE)
+    _IGNORE, _LOG2E, _LOWEST = tl.constexpr(IGNORE), tl.constexpr(1 / math.log(2)), tl.constexpr(-1e30)
     _turn = triton.jit(_kernel)

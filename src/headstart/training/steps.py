@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.model.model import Model
@@ -72,7 +72,12 @@ class Stepper:
     def counts(self, batch: Batch) -> Tensor:
         """How many terms each part of the loss has, and at least 1."""
         found = [max(count, 1.0) for count in self.spread.objective.counts(batch).values()]
-        return torch.tensor(found, dtype=torch.float32).to(self.model.device, non_blocking=True)
+        counts = torch.tensor(found, dtype=torch.float32)
+        return (counts.pin_memory() if self.on_gpu else counts).to(self.model.device, non_blocking=True)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.model.device.type == "cuda"
 
     def gradients(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
         """Forwards and backwards: the parts of the loss."""
@@ -105,10 +110,11 @@ class Recorded(Stepper):
     pool: Any = None
 
     def step(self, batch: Batch, shares: int, seed: Seed, factor: float) -> Tensor:
-        counts, full = self.counts(batch), filled(batch, self.model.config.window)
         if shares > 1:
             return super().step(batch, shares, seed, factor)
-        size = tuple((name, tuple(value.shape)) for name, value in _tensors(full).items()), full.longest
+        counts, full = self.counts(batch), filled(batch, self.model.config.window)
+        full = full.pinned() if self.on_gpu else full
+        size = tuple((name, tuple(value.shape)) for name, value in full.tensors().items()), full.longest
         self.seen[size] += 1
         self.optimizer.set_rate(factor)
         if size not in self.recordings and (self.seen[size] <= WARM or len(self.recordings) == MOST):
@@ -119,7 +125,7 @@ class Recorded(Stepper):
             self.recordings[size] = static, counts, self.record(static, counts)
         static, their_counts, play = self.recordings[size]
         their_counts.copy_(counts)
-        for name, value in _tensors(full).items():
+        for name, value in full.tensors().items():
             getattr(static, name).copy_(value, non_blocking=True)
         seed(0)
         return play()
@@ -141,35 +147,49 @@ class Recorded(Stepper):
 
 
 def filled(batch: Batch, window: int) -> Batch:
-    """The batch with as many tokens, and as many masks, as one of a few sizes has; those that it brings count nowhere.
+    """The batch with as many tokens, sequences and masks as one of a few sizes has; what it brings counts nowhere.
 
-    They make one more sequence, so they must fit the window.
+    The tokens make sequences of their own, none of them empty, none longer than the window.
     """
     tokens, sequences = len(batch.ids), len(batch.starts) - 1
-    more = -tokens % min(window, 64 if tokens < 1024 else 128 if tokens < 8192 else 512)
+    ragged = tokens != sequences * batch.longest
+    few = min(window, 64 if tokens < 1024 else 128 if tokens < 8192 else 512)
+    others = -sequences % _coarse(sequences) if ragged else 0
+    if tokens % few:
+        others = others or _coarse(sequences)
+    more = others + -(tokens + others) % few
     changed: dict[str, Any] = {}
-    if tokens != sequences * batch.longest:
-        longest = max(batch.longest, more)
+    if ragged or more:
+        longest = max(batch.longest, more - others + 1)
         changed["longest"] = min(window, longest + -longest % 64)
     if more:
-        longest = max(changed.get("longest", batch.longest), more)
-        end = batch.starts[-1:] + more
-        changed |= {"longest": longest, "ids": F.pad(batch.ids, (0, more)), "starts": torch.cat([batch.starts, end])}
+        each = np.append(np.ones(others - 1, dtype=np.int32), np.int32(more - others + 1))
+        ends = batch.starts[-1:] + torch.from_numpy(np.cumsum(each, dtype=np.int32))
+        changed |= {"ids": _longer(batch.ids, more, 0), "starts": torch.cat([batch.starts, ends])}
         if batch.segments is not None:
-            changed["segments"] = F.pad(batch.segments, (0, more))
+            changed["segments"] = _longer(batch.segments, more, 0)
         if batch.labels is not None:
-            changed["labels"] = F.pad(batch.labels, (0, 1), value=IGNORE)
+            changed["labels"] = _longer(batch.labels, others, IGNORE)
         if batch.rows is not None:
-            changed["rows"] = F.pad(batch.rows, (0, 1))
+            changed["rows"] = _longer(batch.rows, others, 0)
         if batch.targets is not None and batch.masked is None:
-            changed["targets"] = F.pad(batch.targets, (0, more), value=IGNORE)
+            changed["targets"] = _longer(batch.targets, more, IGNORE)
     if batch.masked is not None and batch.targets is not None:
-        masks = -len(batch.masked) % 128
-        changed["masked"] = F.pad(batch.masked, (0, masks))
-        changed["targets"] = F.pad(batch.targets, (0, masks), value=IGNORE)
+        masks = -len(batch.masked) % (128 if tokens < 8192 else 512)
+        changed["masked"] = _longer(batch.masked, masks, 0)
+        changed["targets"] = _longer(batch.targets, masks, IGNORE)
     return replace(batch, **changed)
 
 
-def _tensors(batch: Batch) -> dict[str, Tensor]:
-    found = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+def _coarse(count: int) -> int:
+    """A power of two, about a sixth of the count: numbers of sequences are multiples of it.
+
+    >>> [_coarse(count) for count in (1, 8, 100, 200)]
+    [1, 1, 16, 32]
+    """
+    return 1 << max(count // 6, 1).bit_length() - 1
+
+
+def _longer(x: Tensor, by: int, value: int) -> Tensor:
+    """By numpy: torch would wake its threads for a few thousand numbers."""
+    return torch.from_numpy(np.concatenate([x.numpy(), np.full(by, value, dtype=x.numpy().dtype)]))
