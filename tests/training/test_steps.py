@@ -90,7 +90,7 @@ def test_steps_of_a_run_have_few_sizes() -> None:
     """Pieces of documents: each step has other tokens, sequences and masks than the last."""
     draw, sizes = np.random.default_rng(0), set()
     for _ in range(100):
-        lengths = draw.integers(64, 512, size=115)
+        lengths = draw.integers(64, 512, size=200)
         lengths = lengths[np.cumsum(lengths) < 32_768]
         masked = torch.arange(round(draw.normal(9_800, 80)))
         starts = torch.from_numpy(np.cumsum([0, *lengths]).astype(np.int32))
