@@ -136,7 +136,8 @@ class Recorded(Stepper):
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a recording has memory of its own
-        with torch.cuda.graph(graph, pool=self.pool):
+        # Another thread may be writing a checkpoint meanwhile: what it asks of the GPU is none of ours.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             found = self.move(self.gradients(static, counts))
 
         def play() -> Tensor:
