@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup test test-all check format docs bench lock clean
+.PHONY: setup demo test test-all check format docs bench lock clean
 
 setup: $(STAMP)
 
@@ -13,6 +13,10 @@ $(STAMP): pyproject.toml requirements.lock
 	$(BIN)/pip install --quiet -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+# The main job, on what ships with the package: no network, no compiler.
+demo: setup
+	@$(BIN)/headstart demo
 
 test: setup
 	$(BIN)/python -m pytest

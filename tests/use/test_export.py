@@ -478,10 +478,8 @@ def test_a_classifier_s_run_gives_a_base_without_its_labels(trained: Path, tmp_p
 
 
 def test_a_base_that_came_back_changed_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = load
-
     def off(folder: Path) -> Checkpoint:
-        found = honest(folder)
+        found = load(folder)
         with torch.no_grad():
             found.model.backbone.embeddings.tokens.weight[3, 4] *= 1 + 2**-8  # one bit of bf16
         return found
