@@ -151,3 +151,14 @@ def test_the_demo_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     }
     assert scores.keys() == {"scratch", "frozen", "full", "tfidf", "majority"}
     assert min(scores["full"], scores["tfidf"]) > scores["majority"] + 0.05
+
+
+def test_make_says_that_there_is_no_python(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(root / name, tmp_path / name)
+    done = subprocess.run(["make", "demo", "PYTHON=no-such-python"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout.startswith("make: headstart needs Python 3.11 or newer with venv and pip")
+    assert done.stdout.count("\n") == 1
+    assert not (tmp_path / ".venv").exists()
