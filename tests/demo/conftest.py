@@ -12,8 +12,6 @@ from headstart import demo
 
 TINY = """\
 study = "compare"
-text = "text"
-label = "label"
 seeds = 2
 epochs = 1
 batch_size = 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,8 +44,11 @@ def test_it_has_a_card() -> None:
 
 @pytest.mark.slow
 def test_what_is_installed_has_it(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"]
-    subprocess.run([*command, str(tmp_path), str(ROOT)], check=True, capture_output=True)
+    subprocess.run([*command, str(tmp_path), str(tmp_path)], check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
     packed = {name.removeprefix("headstart/") for name in zipfile.ZipFile(wheel).namelist()}
     files = [demo.RECIPE, *demo.BASE.iterdir(), *demo.REVIEWS.iterdir()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -37,9 +38,11 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
     assert "8 of 8 runs done" in found.stderr
     *_, blank, report, last = found.stdout.splitlines()
     assert (blank, report) == ("", "report: headstart-demo/report.html")
-    assert (
-        last == f"with your own texts and labels: headstart compare --data YOURS.csv --init {tiny}/lab-fr --out study"
-    )
+    command = f"headstart compare {tiny}/demo.toml --data YOURS.csv --init {tiny}/lab-fr --out study"
+    assert last == f"with your own texts and labels: {command}"
+    rows = (tiny / "reviews" / "train.csv").read_text(encoding="utf-8")
+    Path("YOURS.csv").write_text(rows.replace("label,text", "verdict,review"), encoding="utf-8")
+    assert run(*shlex.split(command)[1:], "--test-share", "0.6").exit_code == 0
     assert Path("headstart-demo/report.html").is_file()
 
 
@@ -75,26 +78,30 @@ def test_interrupted_it_goes_on(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_missing_or_damaged_is_one_line(tiny: Path) -> None:
-    weights, reviews = tiny / "lab-fr" / "model.safetensors", tiny / "reviews" / "valid.csv"
+    weights, tokenizer = tiny / "lab-fr" / "model.safetensors", tiny / "lab-fr" / "tokenizer.json"
 
     def refused() -> str:
         found = run("demo")
         assert (found.exit_code, found.stdout, found.stderr.count("\n")) == (2, "", 1), found
+        assert found.stderr.endswith("(it came with headstart: install that again)\n")
         assert not Path("headstart-demo").exists()
         return found.stderr
 
-    text = reviews.read_bytes()
-    reviews.unlink()
-    assert f"{reviews}" in refused()
-    reviews.write_bytes(text)
+    for damaged, words in [
+        (tiny / "reviews" / "valid.csv", "no such file"),
+        (tiny / "demo.toml", "no such file"),
+        (tokenizer, "has no tokenizer"),
+        (weights, "there is no file"),
+        (tiny / "lab-fr" / "config.json", "there is no file"),
+    ]:
+        whole = damaged.read_bytes()
+        damaged.unlink()
+        assert words in refused()
+        damaged.write_bytes(whole)
     weights.write_bytes(weights.read_bytes()[:-9])
     assert "cannot be read as safetensors" in refused()
-    weights.unlink()
-    assert f"there is no file {weights}" in refused()
     shutil.rmtree(tiny / "lab-fr")
-    said = refused()
-    assert f"there is no file or folder {tiny / 'lab-fr'}" in said
-    assert said.endswith("(it came with headstart: install that again)\n")
+    assert f"there is no file or folder {tiny / 'lab-fr'}" in refused()
 
 
 def test_a_folder_of_something_else_is_left_alone(tiny: Path) -> None:

@@ -29,12 +29,11 @@ def demo_command(
     Three seeds of each, beside a linear model and the commonest class: some minutes on two CPU cores, and no network.
     In a folder where it was interrupted it goes on; in one where it is done it shows the answer.
     """
-    splits = {
-        key: str(demo.REVIEWS / f"{name}.csv")
-        for key, name in (("data", "train"), ("valid", "valid"), ("test", "test"))
-    }
-    settings = options.merge(CompareSettings, demo.RECIPE, {**splits, "init": [f"{demo.BASE.name}={demo.BASE}"]})
+    splits = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
+    given = {name: str(demo.REVIEWS / file) for name, file in splits.items()}
+    given |= {"text": "text", "label": "label"}
     try:
+        settings = options.merge(CompareSettings, demo.RECIPE, {**given, "init": [f"{demo.BASE.name}={demo.BASE}"]})
         run_comparison(settings, out, quiet, as_json)
     except HeadstartError as error:
         if str(demo.HERE) not in str(error):
@@ -47,8 +46,8 @@ def demo_command(
 def _next() -> str:
     """The command that asks the same of a user's own file, as it can be typed here."""
     program = Path(sys.argv[0])
-    command = [_near(program) if program.name == "headstart" else "headstart", "compare", "--data", "YOURS.csv"]
-    return shlex.join([*command, "--init", _near(demo.BASE), "--out", "study"])
+    command = [_near(program) if program.name == "headstart" else "headstart", "compare", _near(demo.RECIPE)]
+    return shlex.join([*command, "--data", "YOURS.csv", "--init", _near(demo.BASE), "--out", "study"])
 
 
 def _near(path: Path) -> str:
