@@ -4,7 +4,7 @@
     python docs/transcripts.py --picture docs/images/report.png anew as well, which needs Chromium
 
 The commands of a page stand in blocks fenced as `sh`, one a line, and run in their order in an empty folder that holds
-links to what a clone has. A block fenced as `text` right beneath has what they wrote to standard output.
+links to what a clone has. Where the next block is fenced as `text`, it has what they wrote to standard output.
 tests/demo/test_pages.py runs the same commands at a tiny size.
 """
 
@@ -22,7 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
-BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```sh\n(?P<commands>.*?)^```\n(?:(?P<between>(?:(?!```)[^\n]*\n)*)```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
 WIDTH = 118
 
 
@@ -49,7 +52,7 @@ def fill(page: Path, run: Callable[[str], str]) -> None:
         printed = "".join(run(command) for command in commands(block["commands"]))
         if block["output"] is None:
             return block[0]
-        return f"```sh\n{block['commands']}```\n\n```text\n{folded(printed)}```\n"
+        return f"```sh\n{block['commands']}```\n{block['between']}```text\n{folded(printed)}```\n"
 
     page.write_text(BLOCK.sub(filled, page.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -57,7 +60,8 @@ def fill(page: Path, run: Callable[[str], str]) -> None:
 def folded(text: str) -> str:
     """Text with long lines folded at a space, as a terminal of this width would show it."""
     lines = (
-        textwrap.wrap(line, WIDTH, replace_whitespace=False, drop_whitespace=True) or [""] for line in text.splitlines()
+        textwrap.wrap(line, WIDTH, replace_whitespace=False, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in text.splitlines()
     )
     return "".join(f"{part.rstrip()}\n" for each in lines for part in each)
 

@@ -46,7 +46,7 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
     assert Path("headstart-demo/report.html").is_file()
 
 
-def test_the_second_time_it_shows_what_it_found(tiny: Path) -> None:
+def test_the_second_time_it_shows_what_it_found(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run("demo", "--out", "là-bas")
     manifests = {path: path.stat().st_mtime_ns for path in Path("là-bas").glob("runs/*/manifest.json")}
     assert len(manifests) == 8
@@ -54,6 +54,10 @@ def test_the_second_time_it_shows_what_it_found(tiny: Path) -> None:
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert again.stderr == "8 of 8 runs are done already: nothing is trained again, this is what they say\n"
     assert {path: path.stat().st_mtime_ns for path in manifests} == manifests
+    out = Path("là-bas").resolve()
+    monkeypatch.chdir(tiny)
+    near = run("demo", "--out", str(out)).stdout.splitlines()[-1]
+    assert near.endswith(": headstart compare demo.toml --data YOURS.csv --init lab-fr --out study")
 
 
 def test_interrupted_it_goes_on(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,9 @@ def test_a_command_that_is_wrong_is_noticed(wrong: str, reader: Reader) -> None:
 
 def test_output_is_written_beneath_its_commands(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("a\n\n```sh\none  # first\ntwo \\\n  more\n```\n\n```text\nold\n```\n\n```sh\nthree\n```\n\nb\n")
+    page.write_text(
+        "a\n\n```sh\none  # first\ntwo \\\n  more\n```\n\nsome\nwords:\n\n```text\nold\n```\n\n```sh\nthree\n```\n\nb\n"
+    )
     transcripts.fill(page, lambda command: f"<{command}>\n" + "word " * 30 + "\n")
     head, first, second, *rest = page.read_text().split("```text\n")[1].splitlines()
     assert (head, len(first) <= 118, second.startswith("word")) == ("<one>", True, True)
