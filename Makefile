@@ -3,16 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup test test-all check format docs bench lock clean
+.PHONY: setup demo test test-all check format docs transcripts bench lock clean
 
 setup: $(STAMP)
 
 # Everything is pinned in requirements.lock, torch among them: an open range would bring another build.
 $(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || \
+	  { echo "make: headstart needs Python 3.11 or newer with venv and pip; name it with PYTHON=/path/to/python3"; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+# The main job, on what ships with the package: no network, no compiler.
+demo: setup
+	@$(BIN)/headstart demo
 
 test: setup
 	$(BIN)/python -m pytest
@@ -34,6 +40,10 @@ format: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# What the commands of README.md and docs/quickstart.md print, and the picture of the report: some minutes.
+transcripts: setup
+	$(BIN)/python docs/transcripts.py --picture
 
 bench: setup
 	$(BIN)/python -m bench

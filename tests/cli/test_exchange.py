@@ -52,6 +52,14 @@ def test_the_labs_file_both_ways(tmp_path: Path) -> None:
     assert "exists" in taken.stderr
 
 
+def test_a_base_for_others_to_start_from(base: Path, tmp_path: Path) -> None:
+    out = run("export", str(base), str(tmp_path / "given"), "--to", "base")
+    assert (out.exit_code, out.stderr) == (0, "")
+    assert out.stdout.startswith(f"{tmp_path / 'given'}: a headstart backbone of ")
+    assert out.stdout.endswith("to start from; every tensor read back the same, rounded to bf16\n")
+    assert load(tmp_path / "given").model.head is None
+
+
 class Bomb:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch exploded",)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import headstart
-from headstart.checkpoints.folder import Checkpoint, load, save
+from headstart.checkpoints.folder import Checkpoint, load, read_safetensors, save
 from headstart.config import Activation, Direction, NextToken, Norm, Pool, Positions
 from headstart.config import Classifier as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
@@ -445,6 +445,56 @@ def test_a_tensor_that_came_back_changed_is_refused(
     with pytest.raises(ModelError, match=r"'backbone\.embeddings\.tokens\.weight' is not what was written"):
         export(tmp_path / "model", tmp_path / "out", form)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# --- a base ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_base_is_the_backbone_rounded_to_bf16(base: Path, tmp_path: Path) -> None:
+    made = export(base, tmp_path / "out", "base")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    before, after = load(base), load(tmp_path / "out")
+    assert after.model.head_config is None
+    assert after.model.config == before.model.config
+    assert before.tokenizer is not None and after.tokenizer is not None
+    assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
+    stored = read_safetensors(tmp_path / "out" / "model.safetensors")
+    assert stored.keys() == {name for name in before.model.state_dict() if name.startswith("backbone.")}
+    for name, tensor in stored.items():
+        assert tensor.dtype == torch.bfloat16
+        assert tensor.equal(before.model.state_dict()[name].bfloat16())
+    parameters = sum(p.numel() for p in before.model.backbone.parameters())
+    assert made.what == f"a headstart backbone of {parameters:,} parameters, to start from"
+
+
+def test_a_classifier_s_run_gives_a_base_without_its_labels(trained: Path, tmp_path: Path) -> None:
+    assert export(trained, tmp_path / "out", "base").comparison is None
+    after = load(tmp_path / "out")
+    assert (after.model.head_config, after.labels, after.temperature) == (None, (), 1.0)
+
+
+def test_a_base_that_came_back_changed_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(folder: Path) -> Checkpoint:
+        found = load(folder)
+        with torch.no_grad():
+            found.model.backbone.embeddings.tokens.weight[3, 4] *= 1 + 2**-8  # one bit of bf16
+        return found
+
+    monkeypatch.setattr(exporting, "load", off)
+    with pytest.raises(ModelError, match="is not what was written"):
+        export(base, tmp_path / "out", "base")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_without_a_tokenizer_are_no_base(tmp_path: Path) -> None:
+    save(Checkpoint(Model.build(preset("lab", vocabulary=50, width=8), NextToken())), tmp_path / "model")
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        export(tmp_path / "model", tmp_path / "out", "base")
+    assert not (tmp_path / "out").exists()
 
 
 # --- the runner and the docs ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 import typer
 
 from headstart.cli.compare import compare_command
+from headstart.cli.demo import demo_command
 from headstart.cli.doctor import doctor
 from headstart.cli.exchange import export_model, import_model
 from headstart.cli.explain import explain_command
@@ -53,6 +54,7 @@ def _root(
     pass
 
 
+app.command("demo")(demo_command)
 app.command("pretrain")(pretrain_command)
 app.command("finetune")(finetune_command)
 app.command("compare")(compare_command)

@@ -33,7 +33,8 @@ def board(study: Study, quiet: bool) -> Iterator[None]:
     watch = Watch(study)
     done = sum(run.done for run in study.plan)
     if done:
-        remark(f"{done} of {len(study.plan)} runs are done already")
+        rest = ": nothing is trained again, this is what they say" if done == len(study.plan) else ""
+        remark(f"{done} of {len(study.plan)} runs are done already{rest}")
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.live import Live

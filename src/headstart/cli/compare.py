@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headstart.studies.comparison import Comparison
 
 
-def _compare(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -> None:
+def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -> None:
+    """Do what is not done yet; then print the table and the verdict, and write the page."""
     from headstart.cli.board import board
     from headstart.files import write_text
     from headstart.report.page import render
@@ -26,8 +27,12 @@ def _compare(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -
 
     say = silent if quiet else remark
     study = open_study(settings, out, remark=say)
-    with board(study, quiet):
-        run_study(study)
+    try:
+        with board(study, quiet):
+            run_study(study)
+    except KeyboardInterrupt:
+        say(f"interrupted: what is done is in {out}, and the same command goes on from there")
+        raise
     found = study.conclude()
     write_text(out / "report.html", render(read([out])))
     if as_json:
@@ -41,7 +46,7 @@ compare_command = options.command(
     CompareSettings,
     "Compare scratch, frozen and full, base by base, over several seeds, with baselines, intervals and a verdict.",
     [options.out("The study folder: new, or one of the same data to go on in."), options.QUIET, options.JSON],
-    _compare,
+    run_comparison,
 )
 
 

@@ -37,10 +37,10 @@ def export_model(
     source: Annotated[str, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")],
     out: Annotated[Path, typer.Argument(help="The folder (or, for the lab, the .pt file) to write.")],
     to: Annotated[
-        Literal["onnx", "onnx-int8", "hf", "lab"],
+        Literal["onnx", "onnx-int8", "hf", "lab", "base"],
         typer.Option(
             help="onnx: for onnxruntime; onnx-int8: the same, smaller and faster; hf: a `transformers` folder; "
-            "lab: the lab's .pt file."
+            "lab: the lab's .pt file; base: a headstart folder to start from, without its head and in bf16."
         ),
     ] = "hf",
     valid: Annotated[
@@ -62,9 +62,10 @@ def export_model(
     if found is not None:
         rows = table("", ">size", ">accuracy", ">agreement", ">largest difference", ">one text", ">in bulk")
         for name, one in (("original", found.original), (made.form, found.export)):
-            same = [f"{found.agreement:.4f}", f"{found.difference:.1e}"] if one is found.export else ["", ""]
+            alike = [f"{found.agreement:.4f}", f"{found.difference:.1e}"] if one is found.export else ["", ""]
             costs = [f"{one.milliseconds:.1f} ms", f"{one.texts_per_second:,.0f}/s"]
-            rows.add_row(name, size(one.size), f"{one.accuracy:.4f}", *same, *costs)
+            rows.add_row(name, size(one.size), f"{one.accuracy:.4f}", *alike, *costs)
         console().print(rows, highlight=False)
-    on = "every tensor read back the same" if found is None else f"compared on {found.texts:,} valid texts"
+    same = "every tensor read back the same" + (", rounded to bf16" if made.form == "base" else "")
+    on = same if found is None else f"compared on {found.texts:,} valid texts"
     typer.echo(f"{out}: {made.what}; {on}")

@@ -1,4 +1,4 @@
-"""What ships with the package, for a first look without a download: book reviews in French.
+"""What ships with the package, for a first look without a download: book reviews in French, and a base to start from.
 
 >>> sorted(path.name for path in REVIEWS.iterdir() if path.suffix == ".csv")
 ['test.csv', 'train.csv', 'valid.csv']
@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-REVIEWS = Path(__file__).parent / "reviews"  # described in DATASHEET.md there
+HERE = Path(__file__).parent
+REVIEWS = HERE / "reviews"  # described in DATASHEET.md there
+BASE = HERE / "lab-fr"  # a model folder, described in README.md there
+RECIPE = HERE / "demo.toml"  # the settings of `headstart demo`
 
 
 def split_of(text: str) -> str:

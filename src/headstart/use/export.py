@@ -7,10 +7,12 @@
     onnx-int8   the same with weights in eight bits: a quarter of the size, and faster
     hf          a `transformers` folder
     lab         the lab's .pt file
+    base        a headstart folder for others to start from: the backbone without its head, in bf16, and the tokenizer
 
 An export is compared with the original before it takes its name. In float32 no log-probability of a valid text may
 move by more than 1e-4; in int8 accuracy on valid may fall by a tolerance; `hf` and `lab` are read back, and every
-tensor must be the same bits. One that fails is refused, in numbers, and leaves nothing behind.
+tensor must be the same bits; in a base, the same rounded to bf16. One that fails is refused, in numbers, and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import torch
 
 from headstart.checkpoints.exchange import open_model, write_published
-from headstart.checkpoints.folder import WEIGHTS, Checkpoint
+from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
@@ -35,7 +38,7 @@ from headstart.training.scores import Floats
 from headstart.use.classifier import Classifier, Text
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 
-Form = Literal["onnx", "onnx-int8", "hf", "lab"]
+Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]
 EXACT = 1e-4  # how far a log-probability may move when the same sums are taken in another order
 TIMED = 25  # texts that are answered one by one, for the time that one takes
 
@@ -94,6 +97,8 @@ def export(
     checkpoint = open_model(source)
     if form in ("onnx", "onnx-int8"):
         return _to_onnx(checkpoint, source, Path(out), form, valid, tolerance, remark)
+    if form == "base":
+        return _to_base(checkpoint, source, Path(out))
     classifier = _classifier(checkpoint)
     examples = None if classifier is None else _valid_texts(source, valid, remark)
     gate = None if classifier is None or examples is None else _Gate(classifier, examples)
@@ -152,6 +157,17 @@ def _to_lab(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
             comparison = gate.compare(Classifier(whole, "cpu"), unfinished.stat().st_size)
             _judge(comparison, None)
     return Exported("lab", "a state dict for the lab's classes", comparison)
+
+
+def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
+    if checkpoint.tokenizer is None:
+        raise ModelError(f"{source} has no tokenizer, and nobody can start from weights alone: export a run folder")
+    base = Checkpoint(checkpoint.model.with_head(None), tokenizer=checkpoint.tokenizer)
+    with new_folder(out) as unfinished:
+        write(base, unfinished, dtype=torch.bfloat16)
+        _same_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
+    parameters = sum(p.numel() for p in base.model.parameters())
+    return Exported("base", f"a {base.model.config.family} backbone of {parameters:,} parameters, to start from", None)
 
 
 def _classifier(checkpoint: Checkpoint) -> Classifier | None:
@@ -227,11 +243,11 @@ def _judge(found: Comparison, tolerance: float | None) -> None:
         )
 
 
-def _same_tensors(before: Model, after: Model) -> None:
-    """Raise unless every tensor came back with the same bits."""
+def _same_tensors(before: Model, after: Model, rounded: torch.dtype = torch.float32) -> None:
+    """Raise unless every tensor came back with the same bits, or with those of the original rounded."""
     back = after.state_dict()
     for name, tensor in before.state_dict().items():
-        if name not in back or not tensor.equal(back[name]):
+        if name not in back or not tensor.to(rounded).float().equal(back[name]):
             raise ModelError(
                 f"the export was refused: read back, the tensor {name!r} is not what was written; nothing was left "
                 "behind. Is the disk sound?"

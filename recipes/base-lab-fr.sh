@@ -1,0 +1,9 @@
+#!/bin/sh
+# The base `lab-fr`, from raw text to the folder that is given away, in one command:
+#
+#     recipes/base-lab-fr.sh TEXTS OUT [OPTION OF headstart pretrain]…
+#
+# What TEXTS and OUT are is said in base.sh, how it is trained in base-lab-fr.toml.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+exec sh "$here/base.sh" "$here/base-lab-fr.toml" "$@"

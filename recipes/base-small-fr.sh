@@ -1,0 +1,9 @@
+#!/bin/sh
+# The base `small-fr`, from raw text to the folder that is given away, in one command:
+#
+#     recipes/base-small-fr.sh TEXTS OUT [OPTION OF headstart pretrain]…
+#
+# What TEXTS and OUT are is said in base.sh, how it is trained in base-small-fr.toml.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+exec sh "$here/base.sh" "$here/base-small-fr.toml" "$@"

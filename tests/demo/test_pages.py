@@ -1,0 +1,182 @@
+"""Every command of README.md and docs/quickstart.md is run: at a tiny size here, and as it stands by the slow tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/quickstart.md")
+TINY = {
+    "compare": [
+        "--epochs",
+        "1",
+        "--least-steps",
+        "1",
+        "--labels",
+        "20",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--window",
+        "16",
+    ],
+    "finetune": ["--epochs", "1", "--window", "16"],
+}
+
+
+def _load(name: str) -> Any:
+    specification = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+transcripts = _load("transcripts")
+
+
+class Reader:
+    """Does what a page says, in the current folder. `headstart` runs in this process, and tiny; `serve` in its own."""
+
+    def __init__(self) -> None:
+        self.served: list[subprocess.Popen[str]] = []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = str(free.getsockname()[1])
+
+    def follow(self, command: str) -> str:
+        command = command.replace("8000", self.port)
+        first, _, rest = command.partition(" ")
+        if first == "make":
+            planned = subprocess.run(["make", "-n", *rest.split()], cwd=ROOT, capture_output=True, text=True)
+            assert planned.returncode == 0, f"{command}: {planned.stderr}"
+            return self.headstart(["demo"]) if rest == "demo" else planned.stdout
+        if first != "headstart":
+            done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=200)
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+            return done.stdout
+        words = subprocess.run(["bash", "-c", f"printf '%s\\0' {rest}"], capture_output=True, text=True, check=True)
+        arguments = words.stdout.split("\0")[:-1]
+        return self.serve(arguments) if arguments[0] == "serve" else self.headstart(arguments)
+
+    def headstart(self, arguments: list[str]) -> str:
+        done = run(*arguments, *TINY.get(arguments[0], []))
+        assert done.exit_code == 0, f"{arguments}: {done.stderr}"
+        return done.stdout
+
+    def serve(self, arguments: list[str]) -> str:
+        arguments += [] if "--port" in arguments else ["--port", self.port]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "headstart", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.served.append(server)
+        assert server.stdout is not None and server.stderr is not None
+        return server.stdout.readline() or pytest.fail(f"{arguments}: {server.stderr.read()}")
+
+    def close(self) -> None:
+        for server in self.served:
+            server.kill()
+            server.communicate()
+
+
+@pytest.fixture
+def reader(tiny: Path) -> Iterator[Reader]:
+    """A reader in a folder that looks like a clone, with the tiny demo in the place of the real one."""
+    Path(".venv/bin").mkdir(parents=True)
+    Path(".venv/bin/activate").touch()
+    Path("src/headstart").mkdir(parents=True)
+    Path("src/headstart/demo").symlink_to(tiny)
+    reader = Reader()
+    yield reader
+    reader.close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_works(page: str, reader: Reader) -> None:
+    found = transcripts.commands_of(ROOT / page)
+    assert len(found) >= 8
+    for command in found:
+        reader.follow(command)
+    assert Path("answers.csv").read_text(encoding="utf-8").count("\n") == 41  # the header, and a line a text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "headstart doctor train.csv --vaild valid.csv",
+        "headstart doctor nowhere.csv",
+        "headstart predikt reviews test.csv",
+        "headstart serve nowhere",
+        "cp src/headstart/demo/revues/*.csv .",
+        "make demonstration",
+    ],
+)
+def test_a_command_that_is_wrong_is_noticed(wrong: str, reader: Reader) -> None:
+    reader.follow("cp src/headstart/demo/reviews/*.csv .")
+    with pytest.raises((AssertionError, pytest.fail.Exception), match=re.escape(wrong.split()[-1].removesuffix(" ."))):
+        reader.follow(wrong)
+
+
+def test_output_is_written_beneath_its_commands(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "a\n\n```sh\none  # first\ntwo \\\n  more\n```\n\nsome\nwords:\n\n```text\nold\n```\n\n```sh\nthree\n```\n\nb\n"
+    )
+    transcripts.fill(page, lambda command: f"<{command}>\n" + "word " * 30 + "\n")
+    head, first, second, *rest = page.read_text().split("```text\n")[1].splitlines()
+    assert (head, len(first) <= 118, second.startswith("word")) == ("<one>", True, True)
+    assert page.read_text().endswith("```\n\n```sh\nthree\n```\n\nb\n")
+    assert "<two more>" in rest
+    assert "old" not in page.read_text()
+    assert transcripts.commands_of(page) == ["one", "two more", "three"]
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    for command in ("make demo", "make test"):
+        assert any(line.startswith(command) for line in lines[:24])
+    assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 300_000
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=str), ids=lambda p: p.stem
+)
+def test_no_link_of_a_page_leads_nowhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    assert [target for target in targets if target and not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_of_a_page_runs(page: str) -> None:
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(compile(block, page, "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_works_as_it_stands(page: str, tmp_path: Path) -> None:
+    if not (ROOT / ".venv" / "bin" / "headstart").exists():
+        pytest.skip("a page is read in a clone that is set up: run make setup")
+    shutil.copy(ROOT / page, tmp_path / "page.md")
+    (tmp_path / "clone").mkdir()
+    shell = transcripts.Shell(tmp_path / "clone")
+    try:
+        transcripts.fill(tmp_path / "page.md", shell.run)
+    finally:
+        shell.close()
+    assert "GAP" not in (tmp_path / "page.md").read_text(encoding="utf-8")

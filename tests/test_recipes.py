@@ -1,0 +1,85 @@
+"""The recipes that make the bases: from raw text to the folder that is given away."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headstart.checkpoints.folder import load, read_safetensors
+from headstart.cli.options import merge
+from headstart.studies.settings import PretrainSettings
+from tests.studies.made_up import corpus
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+NAMES = ("fr-europarl", "fr-novels")
+TINY = ["--steps", "2", "--batch-size", "4", "--window", "32", "--quiet"]
+TINY += [part for change in ("width=32", "layers=1", "heads=2") for part in ("--change", change)]
+
+
+def recipe(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a recipe as a user does, with the headstart of this Python."""
+    surroundings = {**os.environ, "PIECES": "300", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [str(RECIPES / f"base-{name}.sh"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=280)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "des textes à lire"
+    folder.mkdir()
+    for seed, name in enumerate(NAMES):
+        with lzma.open(folder / f"{name}.txt.xz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(corpus(150, seed)) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["lab-fr", pytest.param("small-fr", marks=pytest.mark.slow)])
+def test_from_raw_text_to_a_base(name: str, texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "what comes out"
+    done = recipe(name, texts, out, "--", *TINY)
+    assert done.returncode == 0, done.stderr
+    base = load(out / name)
+    assert base.model.head_config is None
+    assert base.tokenizer is not None
+    assert base.model.config.width == 32
+    assert all(tensor.element_size() == 2 for tensor in read_safetensors(out / name / "model.safetensors").values())
+    again = recipe(name, texts, out, "--", *TINY)
+    assert (again.returncode, again.stderr) == (
+        2,
+        f"base-{name}: {out / name} exists: name another folder, or remove it\n",
+    )
+
+
+@pytest.mark.slow
+def test_what_is_there_is_not_made_again(texts: Path, tmp_path: Path) -> None:
+    assert recipe("lab-fr", texts, tmp_path / "out", *TINY).returncode == 0
+    before = (tmp_path / "out" / "tokenizer" / "tokenizer.json").stat()
+    second = recipe("small-fr", texts, tmp_path / "out", *TINY)
+    assert second.returncode == 0, second.stderr
+    assert (tmp_path / "out" / "tokenizer" / "tokenizer.json").stat() == before
+    assert "already holds this store" in second.stderr
+
+
+def test_what_is_missing_is_one_line(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (texts / "fr-novels.txt.xz").unlink()
+    for arguments, words in [
+        ((), "name the folder of the texts and the folder to write: TEXTS OUT"),
+        ((texts,), "name the folder of the texts and the folder to write: TEXTS OUT"),
+        ((texts, out), f"there is no file {texts / 'fr-novels.txt.xz'}"),
+        ((tmp_path / "nowhere", out), f"there is no file {tmp_path / 'nowhere' / 'fr-europarl.txt.xz'}"),
+    ]:
+        done = recipe("lab-fr", *arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"base-lab-fr: {words}\n")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["lab-fr", "small-fr"])
+def test_its_settings_are_settings_of_pretrain(name: str) -> None:
+    settings = merge(PretrainSettings, RECIPES / f"base-{name}.toml", {"store": "store"})
+    assert settings.model == name.removesuffix("-fr")
