@@ -27,7 +27,7 @@ from headstart.model.model import Model
 from headstart.text.batches import Batch
 from headstart.training.objectives import Objective
 
-TIMEOUT = 120.0  # seconds that a process waits for the others; HEADSTART_TIMEOUT changes it
+TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it
 LOST = ("gloo", "Gloo", "NCCL", "Connection", "Timed out", "timeout")
 
 
@@ -49,13 +49,18 @@ def team() -> Team:
     return Team(dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else Team()
 
 
+def patience() -> float:
+    """Seconds that a process waits for the others."""
+    return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
+
+
 @contextmanager
 def joined() -> Iterator[Team]:
     """Meet the other processes that torchrun started, and part from them at the end."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    seconds = float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
+    seconds = patience()
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
     try:
         yield team()
