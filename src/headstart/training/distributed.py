@@ -43,6 +43,20 @@ class Team:
         """Whether this one speaks and writes for all."""
         return self.rank == 0
 
+    def told(self, what: Any) -> Any:
+        """What the first process says; all ask at once."""
+        said = [what]
+        if self.size > 1:
+            dist.broadcast_object_list(said, src=0)
+        return said[0]
+
+    def gathered(self, mine: Any) -> list[Any]:
+        """In the first process, what each has; nothing in the others. All ask at once."""
+        found: list[Any] = [mine] * self.size if self.first else []
+        if self.size > 1:
+            dist.gather_object(mine, found if self.first else None, dst=0)
+        return found
+
 
 def team() -> Team:
     """The processes that have joined; this one alone where none have."""
@@ -70,7 +84,7 @@ def joined() -> Iterator[Team]:
             raise
         raise TrainingError(
             f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): start it again; "
-            "training goes on from its newest checkpoint with --resume"
+            "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
         ) from None
     finally:
         dist.destroy_process_group()
@@ -80,14 +94,6 @@ def meet() -> None:
     """Wait until every process is here."""
     if team().size > 1:
         dist.barrier()
-
-
-def told(what: str | None) -> str:
-    """What the first process says."""
-    said: list[Any] = [what]
-    dist.broadcast_object_list(said, src=0)
-    found: str = said[0]
-    return found
 
 
 def agree(what: str, value: str) -> None:
