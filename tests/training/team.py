@@ -6,11 +6,14 @@ torchrun --nproc-per-node 2 -m tests.training.team OUT CASE…
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from headstart.training import distributed
 from headstart.training.distributed import joined, team
 from headstart.training.loop import Event, Saved, Step
 from headstart.training.state import read_newest, write_state
@@ -52,6 +55,30 @@ def run(name: str, checkpoints: Path | None = None, *, resume: bool = False, **m
     }
 
 
+def stop() -> dict[str, Any]:
+    """One process is asked to stop while four steps are on their way: after which step each ends, how often it asks."""
+    loop = make_loop(examples(ROWS), classifier(), epochs=9, save_every=10**6, evaluate_every=10**6)
+    loop.together = 4
+    update, sum_over, asked = loop._update, distributed.sum_over, 0
+
+    def ask_at_six() -> Iterator[Event]:
+        loop.stopping = loop.stopping or (loop.step == 5 and not team().first)
+        return update()
+
+    def counted(x: Tensor) -> Tensor:
+        nonlocal asked
+        asked += x.dim() == 0  # the sums of losses are vectors
+        return sum_over(x)
+
+    loop._update, distributed.sum_over = ask_at_six, counted  # type: ignore[method-assign]
+    try:
+        events = list(loop.run())
+    finally:
+        distributed.sum_over = sum_over
+    steps = team().gathered(loop.step)
+    return {"steps": steps, "asked": asked, "last": type(events[-1]).__name__, "stopped": loop.stopped}
+
+
 def main() -> None:
     out, *names = sys.argv[1:]
     torch.set_num_threads(1)
@@ -61,6 +88,7 @@ def main() -> None:
             checkpoints = Path(out).parent / name
             found[name] = run(name, checkpoints)
             found[f"{name}, resumed"] = run(name, checkpoints, resume=True)
+        found["stop"] = stop()
         if team().first:
             torch.save(found, out)
 

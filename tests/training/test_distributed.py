@@ -66,6 +66,11 @@ def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
     assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
 
 
+def test_one_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str, Any]) -> None:
+    """They ask one another when they read their numbers, every fourth step here, and never between."""
+    assert found["stop"] == {"steps": [8, 8], "asked": 2, "last": "Saved", "stopped": True}
+
+
 def test_each_process_writes_its_part_of_a_checkpoint(found: dict[str, Any]) -> None:
     [folder] = (found["folder"] / "split").iterdir()
     assert {"__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"} <= {path.name for path in folder.iterdir()}

@@ -102,7 +102,7 @@ class RunFolder:
                         listen(event)
             finally:
                 saver.wait()
-        if loop.stopping:
+        if loop.stopped:
             raise KeyboardInterrupt
 
     def _follow(self, loop: Loop, state: State | None) -> None:
@@ -113,7 +113,7 @@ class RunFolder:
         for event in loop.run():
             if isinstance(event, Saved):
                 saver.save(event.state)
-        if loop.stopping:
+        if loop.stopped:
             raise KeyboardInterrupt
 
     def finish(
