@@ -157,7 +157,8 @@ class Spread:
         if size == 1:
             return cls(sums)
         idle = changing or not _uses_all(model)
-        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle))
+        # Buffers are functions of the config: to send them around in every step would tell nobody anything.
+        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle, broadcast_buffers=False))
 
     @property
     def objective(self) -> Objective:
