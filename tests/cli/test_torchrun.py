@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -169,6 +170,21 @@ def test_settings_that_differ_are_told_before_anything_is_written(world: Path, b
     assert "headstart: torchrun: rank 1 has other settings than rank 0" in done.stderr
     assert not (tmp_path / "run").exists()
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_meeting_to_which_nobody_comes(tmp_path: Path, rank: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    environment = {**ALONE, **place, "HEADSTART_TIMEOUT": "1", "WORLD_SIZE": "2", "RANK": str(rank)}
+    done = subprocess.run(
+        headstart("evaluate", "model", "data.csv"), cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"did not all meet at 127.0.0.1:{place['MASTER_PORT']} within 1 s" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -75,19 +75,30 @@ def joined() -> Iterator[Team]:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     seconds = patience()
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
+    try:
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
+    except dist.DistError as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise TrainingError(
+            f"the processes of this run did not all meet at {place} within {seconds:g} s ({_reason(error)}): start all "
+            "of them, with an address that each can reach"
+        ) from None
     try:
         yield team()
     except RuntimeError as error:  # what gloo and NCCL raise; a connection that broke is no fault of this process
-        reason = str(error).strip().split("\n", 1)[0]
+        reason = _reason(error)
         if not isinstance(error, dist.DistError) and not any(word in reason for word in LOST):
             raise
         raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): start it again; "
+            f"a process of this run is gone, or was silent for {seconds:g} s ({reason}): start it again; "
             "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
         ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:200]
 
 
 def meet() -> None:
