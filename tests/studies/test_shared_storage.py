@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,14 @@ class Server:
 
     def stop(self) -> None:
         self.call("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def signal(self, number: int) -> None:
+        """To every process of it, the first one last."""
+        first = int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+        children = map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())
+        for process in (*children, first):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         return f"postgresql://anna:{password}@127.0.0.1:{self.port}/{database}"
@@ -545,6 +554,42 @@ def test_a_server_that_is_started_anew_in_the_midst_of_a_trial_is_not_noticed(
         server.start()
     ended_well(worker)
     assert len(begun(tmp_path)) == len(table(tmp_path / "a")) == 2
+
+
+@pytest.mark.slow
+def test_a_server_that_is_started_anew_while_trials_are_taken_is_waited_for(
+    start: Start, server: Server, database: str, tmp_path: Path
+) -> None:
+    """Workers that ask and tell all the time; none of them ends, and no trial is lost or run twice."""
+    workers = [start(database, out, trials=60, seconds=0.05, grace=30) for out in ("a", "a", "b")]
+    for least in (10, 25):
+        until(lambda least=least: len(begun(tmp_path)) >= least, workers)  # type: ignore[misc]
+        server.stop()
+        try:
+            time.sleep(2)
+        finally:
+            server.start()
+    for worker in workers:
+        ended_well(worker)
+    assert {trial.settings["lr"] for trial in table(tmp_path / "a")} == {rate for _, rate in begun(tmp_path)}
+    for out in "ab":
+        assert len(table(tmp_path / out)) == 60
+        assert all(trial.valid for trial in table(tmp_path / out))
+
+
+@pytest.mark.slow
+def test_a_server_that_is_frozen_ends_the_workers(start: Start, server: Server, database: str, tmp_path: Path) -> None:
+    """Its machine still answers, and it never does."""
+    workers = [start(f"{database}?connect_timeout=2", out, 10_000, 0.1, grace=2) for out in ("a", "b")]
+    until(lambda: len({process for process, _ in begun(tmp_path)}) == 2, workers)
+    server.signal(signal.SIGSTOP)
+    try:
+        for worker in workers:
+            _, errors = worker.communicate(timeout=120)
+            assert worker.returncode == 2, errors
+            assert "cannot be used any more" in errors.splitlines()[-1]
+    finally:
+        server.signal(signal.SIGCONT)
 
 
 # --- a comparison -----------------------------------------------------------------------------------------------------
