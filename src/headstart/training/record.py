@@ -184,7 +184,9 @@ def _alone(path: Path, seconds: float) -> Iterator[None]:
                 yield
                 return
         if time.monotonic() >= until:
-            holder = (path / LOCK).read_text(encoding="utf-8") or "another process"
+            holder = "another process"
+            with suppress(FileNotFoundError):  # which may be done by now
+                holder = (path / LOCK).read_text(encoding="utf-8") or holder
             raise OutputError(f"{holder} is writing the run in {path}: wait for its end, or name another folder")
         time.sleep(POLL)
 
