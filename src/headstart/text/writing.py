@@ -6,7 +6,7 @@ writer appends them in order, so the bytes do not depend on the number of proces
 the corpus from its beginning, passes over the chunks whose text and files still agree with their lines, and goes on
 from the first that does not.
 
-Where `torchrun` started several, each reads the whole corpus and encodes every so-manieth chunk; the first writes.
+Where `torchrun` started several, each reads the whole corpus and encodes one chunk in so many; the first writes.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def _work(texts: list[str]) -> _Chunk:
 def _encode_shared(
     chunks: Iterator[list[str]], team: Sharing, workers: int, folder: Path, dtype: str, valid: float
 ) -> Generator[_Chunk, None, None]:
-    """In the first process all chunks encoded, in order: each of the team encodes every so-manieth."""
+    """In the first process all chunks encoded, in order: each of the team encodes one in so many."""
     found = 0
 
     def counted() -> Iterator[list[str]]:
