@@ -1,17 +1,28 @@
-"""Files and folders that are either whole or not there: written under a temporary name, then renamed."""
+"""Files and folders that are either whole or not there: written under a temporary name, then renamed.
+
+And locks, for what only one process may write at a time.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from headstart.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there, two commands on one folder are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"  # in a folder that one process at a time may write
 
 
 @contextmanager
@@ -64,8 +75,38 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def holds_something(folder: Path) -> bool:
-    """Whether a folder has anything in it, but for what a writer that was killed left of an unfinished file."""
-    return any(".unfinished-" not in path.name for path in folder.iterdir())
+    """Whether a folder has anything in it, but for a lock, and what a writer that was killed left unfinished."""
+    return any(path.name != LOCK and ".unfinished-" not in path.name for path in folder.iterdir())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether the lock that a file stands for is ours, to the end of the block; the file says whose it is.
+
+    The lock is the operating system's: it is gone the moment its process is, however that ended. Hosts that share a
+    file system share its locks, if it has any; one that has none keeps nobody apart.
+    """
+    with _guarded(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a", encoding="utf-8")
+    with file:
+        ours = _lock(file)
+        if ours:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        yield ours
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 @contextmanager

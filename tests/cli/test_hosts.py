@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from headstart.training.state import read_newest
 from tests.cli.test_torchrun import headstart, losses, run, settings
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ class Host:
         return f"{self.name}w"
 
     def start(
-        self, folder: Path, *arguments: object, nodes: str = "2", timeout: int = 30, restarts: int = 3
+        self, folder: Path, *arguments: object, nodes: str = "2", timeout: int = 30, restarts: int = 3, read: int = 60
     ) -> subprocess.Popen[str]:
         """A torchrun of one process on this host, which meets the others at host a."""
         launcher = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", "--nproc-per-node=1"]
@@ -54,12 +55,13 @@ class Host:
         ]
         launcher += [
             f"--local-addr={self.address}",
-            "--rdzv-conf=join_timeout=60,last_call_timeout=2,read_timeout=60",
+            f"--rdzv-conf=join_timeout=60,last_call_timeout=2,read_timeout={read}",
             "-m",
             "headstart",
         ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEADSTART_TIMEOUT": str(timeout)}
         environment |= {"GLOO_SOCKET_IFNAME": self.wire, "TP_SOCKET_IFNAME": self.wire}
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else a host that comes back is told no address
         log = (folder / f"{self.name}.log").open("a", encoding="utf-8")
         with log:
             process = subprocess.Popen(
@@ -78,6 +80,10 @@ class Host:
         for process in self.running:
             process.wait(10)
         self.running.clear()
+
+    def lose_patience(self) -> None:
+        """Let TCP give a silent connection up after a dozen seconds; Linux as it comes takes a quarter of an hour."""
+        ip("netns", "exec", self.name, "sh", "-c", "echo 5 > /proc/sys/net/ipv4/tcp_retries2")
 
     def unplug(self) -> None:
         ip("-n", self.name, "link", "set", self.wire, "down")
@@ -137,6 +143,14 @@ def checkpoint(folder: Path, least: int, within: float = 90) -> None:
         time.sleep(0.05)
 
 
+def said(log: Path, words: str, within: float = 90) -> None:
+    """Wait until a host has said this."""
+    until = time.monotonic() + within
+    while words not in log.read_text(encoding="utf-8"):
+        assert time.monotonic() < until, f"{words!r} was never said: {log.read_text(encoding='utf-8')[-4000:]}"
+        time.sleep(0.1)
+
+
 def logs(folder: Path) -> str:
     return "\n".join(path.read_text(encoding="utf-8")[-4000:] for path in sorted(folder.glob("hs?.log")))
 
@@ -160,3 +174,38 @@ def test_a_cable_that_is_out_for_a_moment(hosts: tuple[Host, Host], world: Path,
     assert ended(*processes) == [0, 0], logs(tmp_path)
     assert "going on from step" not in logs(tmp_path)  # it only waited
     assert len(losses(tmp_path / "two")) == 40 * 15
+
+
+def test_a_host_dies_and_comes_back(hosts: tuple[Host, Host], world: Path, base: Path, tmp_path: Path) -> None:
+    """While it is away the other goes on from the newest checkpoint; the losses are those of an untroubled run."""
+    asked = settings(world, base, epochs=150, save_every=20)
+    assert run(headstart("finetune", *asked, "--accumulate", 2, "--out", "one"), tmp_path).returncode == 0
+    a, b = hosts
+    first = a.start(tmp_path, "finetune", *asked, "--out", "two", nodes="1:2")
+    b.start(tmp_path, "finetune", *asked, "--out", "two", nodes="1:2")
+    checkpoint(tmp_path / "two", 50)
+    b.die()
+    said(tmp_path / "hsa.log", "going on from step")
+    again = b.start(tmp_path, "finetune", *asked, "--out", "two", nodes="1:2")
+    assert ended(first, again, within=240) == [0, 0], logs(tmp_path)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+
+
+def test_a_cable_that_stays_out(hosts: tuple[Host, Host], world: Path, base: Path, tmp_path: Path) -> None:
+    """Both sides end with an error; what was saved before is whole, and nothing else is there."""
+    asked = ["finetune", *settings(world, base, epochs=100, save_every=10), "--out", "two"]
+    for host in hosts:
+        host.lose_patience()
+    processes = [host.start(tmp_path, *asked, timeout=10, restarts=0, read=10) for host in hosts]
+    checkpoint(tmp_path / "two", 20)
+    hosts[1].unplug()
+    assert all(code > 0 for code in ended(*processes)), logs(tmp_path)
+    for host in hosts:
+        log = (tmp_path / f"{host.name}.log").read_text(encoding="utf-8")
+        assert "a process of this run is gone, or was silent for 10 s" in log
+    state, damaged = read_newest(tmp_path / "two" / "checkpoints")
+    assert state is not None and not damaged
+    begun = {".lock", "checkpoints", "events.jsonl", "run.toml", "torchrun.id"}
+    assert {path.name for path in (tmp_path / "two").iterdir()} == begun
+    assert run(headstart(*asked, "--resume"), tmp_path).returncode == 0  # one host goes on alone
+    assert len(losses(tmp_path / "two")) == 100 * 15

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headstart.errors import DataError
+from headstart.text.tokenizer import Tokenizer
+from headstart.text.tokens import Store
+from headstart.text.writing import CHUNK, Progress, write_store
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "HEADSTART_TIMEOUT": "60"}
@@ -58,6 +66,94 @@ def test_predictions_are_the_same_file(trained: Path, world: Path, tmp_path: Pat
     assert done.stderr.count("60 texts in") == 1  # one of them speaks
 
 
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five chunks of text: an odd number for two processes."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    line = "the good cat sat on the bad mat and the book was fine"
+    count = 5 * CHUNK // len(line)
+    path.write_text("".join(f"{line} {i}\n" for i in range(count // 2, count)) * 2, encoding="utf-8")
+    return path
+
+
+def tokens(corpus: Path, world: Path, out: str) -> list[str]:
+    return ["tokens", str(corpus), "--tokenizer", str(world / "tokenizer"), "--valid", "0.1", "--out", out]
+
+
+def store(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_tokens_are_the_same_store(corpus: Path, world: Path, tmp_path: Path) -> None:
+    """However many write it, and where several end what one began."""
+    alone = write_store([corpus], Tokenizer.load(world / "tokenizer"), tmp_path / "one", valid=0.1, workers=1)
+    chunks = 0
+
+    def stop(progress: Progress) -> None:
+        nonlocal chunks
+        chunks += 1
+        if chunks == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_store(
+            [corpus], Tokenizer.load(world / "tokenizer"), tmp_path / "two", valid=0.1, workers=1, on_progress=stop
+        )
+    done = run(together(*tokens(corpus, world, "two")), tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert store(tmp_path / "two") == store(alone.folder)
+    assert done.stdout.count("size on disk") == 1  # one of them speaks
+    kept = re.search(r"([\d,]+) documents were there from an earlier run", done.stderr)
+    assert kept is not None and 0 < int(kept[1].replace(",", "")) < alone.counts["train"].documents
+    done = run(together(*tokens(corpus, world, "two")), tmp_path)
+    assert done.returncode == 0 and "already holds this store" in done.stderr
+
+
+@pytest.mark.slow
+def test_tokens_of_other_texts_are_told_before_anything_is_written(corpus: Path, world: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_text("another text\n", encoding="utf-8")
+    line = shlex.join(tokens(Path("CORPUS"), world, "two")).replace("CORPUS", "$CORPUS")
+    done = run(by_rank(f"CORPUS={corpus}; [ $RANK = 1 ] && CORPUS=odd.txt; headstart {line}"), tmp_path)
+    assert done.returncode != 0
+    assert "headstart: torchrun: rank 1 has another corpus, tokenizer or options than rank 0" in done.stderr
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.slow
+def test_one_that_fails_in_the_midst_ends_all_and_the_store_can_be_gone_on_with(
+    corpus: Path, world: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "failing.py").write_text(FAILING, encoding="utf-8")
+    line = shlex.join(tokens(corpus, world, "two"))
+    both = f"if [ $RANK = 1 ]; then {sys.executable} failing.py {line}; else headstart {line}; fi"
+    done = run(by_rank(both), tmp_path)
+    assert done.returncode != 0
+    assert "headstart (rank 1): the disk is on fire" in done.stderr
+    assert (tmp_path / "two" / "progress.log").read_text(encoding="utf-8").count("\n") == 2  # the first row
+    with pytest.raises(DataError, match="a half-written token store"):
+        Store.open(tmp_path / "two")
+    assert run(together(*tokens(corpus, world, "two")), tmp_path).returncode == 0
+    Store.open(tmp_path / "two").verify()
+
+
+FAILING = """
+from headstart.cli import main
+from headstart.errors import HeadstartError
+from headstart.text import writing
+
+encode, seen = writing._Worker.encode, []
+
+def fails(worker, texts):
+    seen.append(texts)
+    if len(seen) == 2:
+        raise HeadstartError("the disk is on fire")
+    return encode(worker, texts)
+
+writing._Worker.encode = fails
+main()
+"""
+
+
 def test_a_scheduler_s_variable_alone_starts_no_team(trained: Path, world: Path, tmp_path: Path) -> None:
     command = headstart("predict", trained, world / "test.txt", "--out", "one.csv")
     done = subprocess.run(
@@ -74,6 +170,21 @@ def test_settings_that_differ_are_told_before_anything_is_written(world: Path, b
     assert "headstart: torchrun: rank 1 has other settings than rank 0" in done.stderr
     assert not (tmp_path / "run").exists()
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_meeting_to_which_nobody_comes(tmp_path: Path, rank: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    environment = {**ALONE, **place, "HEADSTART_TIMEOUT": "1", "WORLD_SIZE": "2", "RANK": str(rank)}
+    done = subprocess.run(
+        headstart("evaluate", "model", "data.csv"), cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"did not all meet at 127.0.0.1:{place['MASTER_PORT']} within 1 s" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
@@ -132,6 +243,34 @@ def test_a_process_that_is_killed_is_started_again_and_the_run_goes_on(world: Pa
     assert process.returncode == 0, said[-2000:]
     assert "going on from step" in said
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_folder_that_is_being_written_is_left_alone(world: Path, base: Path, tmp_path: Path) -> None:
+    """A second team, and a second command, end with one line; the first never hears of them."""
+    asked = ["finetune", *settings(world, base, epochs=12, save_every=10), "--out", "run"]
+    with subprocess.Popen(together(*asked), cwd=tmp_path, env=ALONE, stderr=subprocess.PIPE, text=True) as first:
+        try:
+            until = time.monotonic() + 60
+            while not list((tmp_path / "run").glob("checkpoints/step-*")):
+                assert time.monotonic() < until and first.poll() is None
+                time.sleep(0.05)
+            for child in _children(first.pid):
+                os.kill(child, signal.SIGSTOP)  # so that it does not end too soon
+            alone = run(headstart(*asked, "--resume"), tmp_path)
+            team = run(together(*asked, "--resume"), tmp_path)
+            for child in _children(first.pid):
+                os.kill(child, signal.SIGCONT)
+            _, said = first.communicate(timeout=120)
+        finally:
+            first.kill()
+    writing = r"headstart: process \d+ on \S+ is writing the run in run: wait for its end, or name another folder"
+    assert alone.returncode == 2
+    assert re.fullmatch(writing + "\n", alone.stderr)
+    assert team.returncode != 0
+    assert re.search(writing, team.stderr)
+    assert first.returncode == 0, said[-2000:]
+    assert len(losses(tmp_path / "run")) == 12 * 15
 
 
 @pytest.mark.slow

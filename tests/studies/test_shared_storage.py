@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,6 @@ from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepS
 from headstart.studies.sweep import sweep
 from headstart.studies.trials import Sweep, Trial
 from headstart.training.loop import Evaluated
-from headstart.training.record import open_run
 
 PASSWORD = "let/me:in"
 
@@ -58,6 +58,14 @@ class Server:
 
     def stop(self) -> None:
         self.call("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def signal(self, number: int) -> None:
+        """To every process of it, the first one last."""
+        first = int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+        children = map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())
+        for process in (*children, first):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         return f"postgresql://anna:{password}@127.0.0.1:{self.port}/{database}"
@@ -127,7 +135,6 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def pretend(one: FinetuneSettings, folder: Path, **options: Any) -> None:
         done.append(one.lr)
-        open_run(folder, "finetune", one.to_mapping(), resume=True)
         result = {"valid": {"accuracy": one.lr, "loss": 1.0}, "test": None}
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "manifest.json").write_text(json.dumps({"seconds": 3.0, "peak_memory": {"resident": 7}}))
@@ -392,13 +399,11 @@ from pathlib import Path
 from headstart.cli import main
 from headstart.studies import search, trials
 from headstart.training.loop import Step
-from headstart.training.record import open_run
 
 _, seconds, grace, together, notes, *arguments = sys.argv
 search.HEARTBEAT, search.GRACE = 1, int(grace)
 
 def pretend(one, folder, listen, **options):
-    open_run(folder, "finetune", one.to_mapping(), resume=True)
     with open(notes, "a") as file:
         file.write(f"{os.getpid()} {one.lr}\\n")
     while len({line.split()[0] for line in open(notes)}) < int(together):
@@ -549,6 +554,42 @@ def test_a_server_that_is_started_anew_in_the_midst_of_a_trial_is_not_noticed(
         server.start()
     ended_well(worker)
     assert len(begun(tmp_path)) == len(table(tmp_path / "a")) == 2
+
+
+@pytest.mark.slow
+def test_a_server_that_is_started_anew_while_trials_are_taken_is_waited_for(
+    start: Start, server: Server, database: str, tmp_path: Path
+) -> None:
+    """Workers that ask and tell all the time; none of them ends, and no trial is lost or run twice."""
+    workers = [start(database, out, trials=60, seconds=0.05, grace=30) for out in ("a", "a", "b")]
+    for least in (10, 25):
+        until(lambda least=least: len(begun(tmp_path)) >= least, workers)  # type: ignore[misc]
+        server.stop()
+        try:
+            time.sleep(2)
+        finally:
+            server.start()
+    for worker in workers:
+        ended_well(worker)
+    assert {trial.settings["lr"] for trial in table(tmp_path / "a")} == {rate for _, rate in begun(tmp_path)}
+    for out in "ab":
+        assert len(table(tmp_path / out)) == 60
+        assert all(trial.valid for trial in table(tmp_path / out))
+
+
+@pytest.mark.slow
+def test_a_server_that_is_frozen_ends_the_workers(start: Start, server: Server, database: str, tmp_path: Path) -> None:
+    """Its machine still answers, and it never does."""
+    workers = [start(f"{database}?connect_timeout=2", out, 10_000, 0.1, grace=2) for out in ("a", "b")]
+    until(lambda: len({process for process, _ in begun(tmp_path)}) == 2, workers)
+    server.signal(signal.SIGSTOP)
+    try:
+        for worker in workers:
+            _, errors = worker.communicate(timeout=120)
+            assert worker.returncode == 2, errors
+            assert "cannot be used any more" in errors.splitlines()[-1]
+    finally:
+        server.signal(signal.SIGCONT)
 
 
 # --- a comparison -----------------------------------------------------------------------------------------------------

@@ -5,12 +5,18 @@ torchrun --nproc-per-node 2 -m tests.training.team OUT CASE…
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from headstart.model.model import Model
+from headstart.training import distributed
 from headstart.training.distributed import joined, team
 from headstart.training.loop import Event, Saved, Step
 from headstart.training.state import read_newest, write_state
@@ -52,6 +58,63 @@ def run(name: str, checkpoints: Path | None = None, *, resume: bool = False, **m
     }
 
 
+def stop() -> dict[str, Any]:
+    """One process is asked to stop while four steps are on their way: after which step each ends, how often it asks."""
+    loop = make_loop(examples(ROWS), classifier(), epochs=9, save_every=10**6, evaluate_every=10**6)
+    loop.together = 4
+    update, sum_over, asked = loop._update, distributed.sum_over, 0
+
+    def ask_at_six() -> Iterator[Event]:
+        loop.stopping = loop.stopping or (loop.step == 5 and not team().first)
+        return update()
+
+    def counted(x: Tensor) -> Tensor:
+        nonlocal asked
+        asked += x.dim() == 0  # the sums of losses are vectors
+        return sum_over(x)
+
+    loop._update, distributed.sum_over = ask_at_six, counted  # type: ignore[method-assign]
+    try:
+        events = list(loop.run())
+    finally:
+        distributed.sum_over = sum_over
+    steps = team().gathered(loop.step)
+    return {"steps": steps, "asked": asked, "last": type(events[-1]).__name__, "stopped": loop.stopped}
+
+
+def bytes_moved(model: Model, trace: Path, **settings: Any) -> dict[str, int]:
+    """What PyTorch's profiler counts in one step: bytes that this process hands to each kind of collective."""
+    loop = make_loop(examples(32), model, batch_size=8, save_every=10**6, evaluate_every=10**6, **settings)
+    loop.together = 10**6  # nobody asks whether to stop
+    for _ in range(2):  # buckets are made in the first, and agreed on in the second
+        list(loop._update())
+    with torch.profiler.profile(record_shapes=True) as profile:
+        list(loop._update())
+    profile.export_chrome_trace(str(trace))
+    found: dict[str, int] = {}
+    for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]:
+        if event["name"] in COLLECTIVES:
+            kind, place = COLLECTIVES[event["name"]]
+            sizes, types = event["args"]["Input Dims"], event["args"]["Input type"]
+            found[kind] = found.get(kind, 0) + math.prod(sizes[place]) * WIDTHS[types[place]]
+    found["all_reduce"] -= found.get("reduce_scatter", 0)  # gloo does it by an all-reduce
+    return found
+
+
+# The events that tell of a collective, and which of their inputs is the whole.
+COLLECTIVES = {
+    "gloo:all_reduce": ("all_reduce", 0),
+    "gloo:broadcast": ("broadcast", 0),
+    "c10d::_allgather_base_": ("all_gather", 0),
+    "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
+}
+WIDTHS = {"float": 4, "double": 8, "int": 4}
+PROFILED: dict[str, Any] = {  # 31 rows do not part in two; sinusoidal positions are a buffer
+    "all used": {"pooler": False, "positions": "sinusoidal", "vocabulary": 31},
+    "pooler": {"pooler": True},
+}
+
+
 def main() -> None:
     out, *names = sys.argv[1:]
     torch.set_num_threads(1)
@@ -61,6 +124,11 @@ def main() -> None:
             checkpoints = Path(out).parent / name
             found[name] = run(name, checkpoints)
             found[f"{name}, resumed"] = run(name, checkpoints, resume=True)
+        found["stop"] = stop()
+        for name, changes in PROFILED.items():
+            for shard in (False, True):
+                trace = Path(out).parent / f"trace-{team().rank}.json"
+                found[f"{name}, {shard}"] = bytes_moved(classifier(**changes), trace, shard=shard)
         if team().first:
             torch.save(found, out)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from bench.reckoning import moved, padded
 
 from headstart.errors import ConfigError, TrainingError
 from headstart.training.distributed import Team, team
 from headstart.training.state import read_newest
-from tests.training.team import CASES, run
-from tests.training.test_loop import make_loop
+from tests.training.team import CASES, PROFILED, run
+from tests.training.test_loop import classifier, make_loop
 
 ROOT = Path(__file__).parents[2]
 EXACT = ("copied", "averaged", "unfrozen", "few")  # the others sum in another order
@@ -64,6 +65,31 @@ def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
     whole, resumed = found[name], found[f"{name}, resumed"]
     assert resumed["losses"] == whole["losses"][3:]
     assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
+
+
+def test_one_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str, Any]) -> None:
+    """They ask one another when they read their numbers, every fourth step here, and never between."""
+    assert found["stop"] == {"steps": [8, 8], "asked": 2, "last": "Saved", "stopped": True}
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_bytes_moved_are_those_of_the_formula(found: dict[str, Any], split: bool) -> None:
+    """docs/scaling.md has it; nothing else is moved."""
+    model = classifier(**PROFILED["all used"])
+    assert found[f"all used, {split}"] == moved(model, 2, split=split)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_pooler_that_the_head_passes_by(found: dict[str, Any], split: bool) -> None:
+    """Copied, who took part is agreed on, 4 bytes a tensor; split, its gradients are not there to be moved."""
+    model = classifier(**PROFILED["pooler"])
+    assert model.backbone.pooler is not None
+    expected = moved(model, 2, split=split)
+    if split:
+        expected["reduce_scatter"] -= 4 * padded(model.backbone.pooler.parameters(), 2)
+    else:
+        expected["all_reduce"] += 4 * len(list(model.parameters()))
+    assert found[f"pooler, {split}"] == expected
 
 
 def test_each_process_writes_its_part_of_a_checkpoint(found: dict[str, Any]) -> None:

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +14,104 @@ import pytest
 
 from headstart.errors import OutputError
 from headstart.training.loop import Loop, State, Step
-from headstart.training.record import open_run, read_events
+from headstart.training.record import RunFolder, open_run, read_events
 from headstart.training.state import write_state
 from tests.training.test_loop import examples, losses, make_loop
 
 SETTINGS: dict[str, Any] = {"lr": 0.001, "mode": "full", "names": ["a", "b"]}
+Begin = Callable[[str], RunFolder]
 
 
-def test_a_new_run_is_written_down(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begins a run in a folder of this name; it is ours until the test ends."""
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(open_run(tmp_path / name, "finetune", SETTINGS, resume=False))
+
+
+def test_a_new_run_is_written_down(begin: Begin) -> None:
+    run = begin("run")
     assert tomllib.loads((run.path / "run.toml").read_text()) == {"study": "finetune", **SETTINGS}
     assert not run.done
 
 
+def opened(path: Path, study: str = "finetune", *, resume: bool, **changes: Any) -> Path:
+    """The folder of a run that is opened, and closed again."""
+    with open_run(path, study, {**SETTINGS, **changes}, resume=resume) as run:
+        return run.path
+
+
 def test_a_run_that_was_begun_goes_on_only_if_asked(tmp_path: Path) -> None:
-    open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    opened(tmp_path / "run", resume=False)
     with pytest.raises(OutputError, match="was begun: add --resume"):
-        open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
-    assert open_run(tmp_path / "run", "finetune", SETTINGS, resume=True).path == tmp_path / "run"
-    assert open_run(tmp_path / "fresh", "finetune", SETTINGS, resume=True).path == tmp_path / "fresh"
+        opened(tmp_path / "run", resume=False)
+    assert opened(tmp_path / "run", resume=True) == tmp_path / "run"
+    assert opened(tmp_path / "fresh", resume=True) == tmp_path / "fresh"
+
+
+def test_a_folder_that_another_process_writes(tmp_path: Path) -> None:
+    """Whoever comes second is told whose it is; once that one is dead, however it died, the run can go on."""
+    path = tmp_path / "run"
+    other = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "open\n"
+        said = rf"process {other.pid} on \S+ is writing the run in \S+: wait for its end, or name another folder"
+        for resume in (False, True):
+            with pytest.raises(OutputError, match=said):
+                opened(path, resume=resume)
+    finally:
+        other.kill()
+        other.communicate()
+    assert opened(path, resume=True) == path
+
+
+HOLDER = f"""
+import sys, time
+from headstart.training.record import open_run
+with open_run(sys.argv[1], "finetune", {SETTINGS!r}, resume=False):
+    print("open", flush=True)
+    time.sleep(300)
+"""
+
+
+def test_processes_that_torchrun_starts_again_wait_for_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until half the time-out is over: the others of the team wait no longer than the whole."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1234")
+    with open_run(tmp_path / "run", "finetune", SETTINGS, resume=False):
+        looks: list[float] = []
+        monkeypatch.setattr("time.sleep", looks.append)
+        monkeypatch.setenv("HEADSTART_TIMEOUT", "0.02")
+        with pytest.raises(OutputError, match="is writing the run"):
+            opened(tmp_path / "run", resume=False)
+        assert looks
+    assert opened(tmp_path / "run", resume=False) == tmp_path / "run"  # the launch is the same: it goes on by itself
+
+
+def test_a_run_that_is_done_is_read_though_nobody_may_write_there(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", "finetune", SETTINGS, resume=False) as run:
+        run.finish(None, {}, {})
+        assert opened(run.path, resume=True) == run.path
+    assert sorted(path.name for path in run.path.iterdir()) == ["manifest.json", "result.json", "run.toml"]
+
+
+def test_something_else_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(OutputError, match="holds something that is no run"):
+        opened(tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 @pytest.mark.parametrize(("study", "change"), [("pretrain", {}), ("finetune", {"lr": 0.01}), ("finetune", {"new": 1})])
 def test_another_run_is_refused(tmp_path: Path, study: str, change: dict[str, Any]) -> None:
-    open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    opened(tmp_path / "run", resume=False)
     with pytest.raises(OutputError, match=f"differs in {next(iter(change), 'study')}"):
-        open_run(tmp_path / "run", study, {**SETTINGS, **change}, resume=True)
+        opened(tmp_path / "run", study, resume=True, **change)
 
 
-def test_events_are_lines_of_json(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+def test_events_are_lines_of_json(begin: Begin) -> None:
+    run = begin("run")
     heard: list[Any] = []
     run.train(make_loop(), listen=heard.append)
     events = read_events(run.path)
@@ -51,12 +123,12 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     assert read_events(run.path) == events
 
 
-def test_what_came_after_the_checkpoint_is_taken_back(tmp_path: Path) -> None:
+def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
     """Events beyond the checkpoint are recorded once, though they happened twice."""
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    run = begin("run")
     run.train(make_loop())
     straight = read_events(run.path)
-    other = open_run(tmp_path / "other", "finetune", SETTINGS, resume=False)
+    other = begin("other")
     half = make_loop(examples(32))
     with pytest.raises(RuntimeError, match="pulled the plug"):
         other.train(half, listen=pull_the_plug(at=6))
@@ -76,8 +148,8 @@ def pull_the_plug(at: int) -> Any:
     return listen
 
 
-def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+def test_a_damaged_checkpoint_is_said(begin: Begin) -> None:
+    run = begin("run")
     with pytest.raises(RuntimeError):
         run.train(make_loop(), listen=pull_the_plug(at=6))
     broken = write_state(run.checkpoints, State({}, {"step": 5}), keep=5)
@@ -88,11 +160,11 @@ def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
     assert said[1] == "going on from step 4 of 8"
 
 
-def test_tensorboard_files_where_asked(tmp_path: Path) -> None:
+def test_tensorboard_files_where_asked(begin: Begin) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    run = begin("run")
     loop: Loop = make_loop(track=True)
     run.train(loop)
     found = EventAccumulator(str(run.path / "tensorboard"))
@@ -103,9 +175,9 @@ def test_tensorboard_files_where_asked(tmp_path: Path) -> None:
     assert {"train/lr", "valid/accuracy"} <= set(found.Tags()["scalars"])
 
 
-def test_the_first_control_c_asks_and_the_second_stops_at_once(tmp_path: Path) -> None:
+def test_the_first_control_c_asks_and_the_second_stops_at_once(begin: Begin) -> None:
     loop = make_loop(examples(40), batch_size=8)
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+    run = begin("run")
     steps: list[int] = []
 
     def impatient(event: Any) -> None:
@@ -123,8 +195,8 @@ def test_the_first_control_c_asks_and_the_second_stops_at_once(tmp_path: Path) -
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_one_control_c_saves_first(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "run", "finetune", SETTINGS, resume=False)
+def test_one_control_c_saves_first(begin: Begin) -> None:
+    run = begin("run")
 
     def once(event: Any) -> None:
         if isinstance(event, Step) and event.step == 2:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headstart.errors import ConfigError
+from headstart.text.sharing import Alone, Sharing
 
 
 @contextmanager
@@ -19,6 +20,26 @@ def joined() -> Iterator[bool]:
 
     with meet() as team:
         yield team.first
+
+
+@contextmanager
+def sharing() -> Iterator[Sharing]:
+    """The others, where there are any, as what the work on a text is shared with."""
+    with joined():
+        if not _several():
+            yield Alone()
+            return
+        from headstart.training.distributed import team
+
+        yield team()
+
+
+def cores() -> int | None:
+    """How many cores this process may use, where several of a host share them; None where it is alone."""
+    if not _several():
+        return None
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, here // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def refuse_streams(*names: str) -> None:

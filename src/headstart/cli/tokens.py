@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.console import left_out, print_json, remark, size
+from headstart.cli.together import cores, sharing
 
 if TYPE_CHECKING:
     from headstart.text.tokens import Store
@@ -40,7 +41,8 @@ def tokens(
 ) -> None:
     """Encode a corpus once, on all cores, into a store that training maps into memory.
 
-    Interrupted and started again, it goes on where it stopped; the bytes are the same for any number of workers.
+    Interrupted and started again, it goes on where it stopped; the bytes are the same for any number of workers, and
+    of processes that torchrun starts.
     """
     from headstart.text.tokenizer import Tokenizer
     from headstart.text.writing import write_store
@@ -49,21 +51,24 @@ def tokens(
     was_there = (out / "store.json").exists()
     began = time.monotonic()
     try:
-        with _progress_bar() as bar:
+        with sharing() as team, _progress_bar(team.rank == 0) as bar:
             store = write_store(
                 corpus,
                 loaded,
                 out,
                 valid=valid,
-                workers=workers,
+                workers=cores() if workers is None else workers,
                 column=column,
                 blank_lines=blank_lines,
                 skip_bad=skip_bad,
                 on_progress=bar,
+                team=team,
             )
     except KeyboardInterrupt:
         remark(f"{out} is half-written: the same command goes on from there")
         raise
+    if team.rank > 0:
+        return
     seconds = time.monotonic() - began
     if was_there:
         remark(f"{out} already holds this store, whole and unchanged: nothing to do")
@@ -90,7 +95,7 @@ class _Bar:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[_Bar]:
+def _progress_bar(wanted: bool) -> Iterator[_Bar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -103,7 +108,7 @@ def _progress_bar() -> Iterator[_Bar]:
         TimeElapsedColumn(),
     )
     began = time.monotonic()
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as drawn:
+    with Progress(*columns, console=screen, transient=True, disable=not (wanted and screen.is_terminal)) as drawn:
         task = drawn.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
 
         def show(progress: Written) -> None:

@@ -30,31 +30,31 @@ def baseline(
 
     `settings` say what the splits were read from, and may hold `labels` and `seed`: a label budget.
     """
-    run = open_run(out, "baseline", {"kind": kind, **settings}, resume=True)
-    if run.done:
-        return run.result()
-    labels = splits["train"].labels
-    train = splits["train"]
-    if "labels" in settings:
-        train = subset(train, settings["labels"], settings["seed"])
-    splits = {**splits, "train": train}
-    scored = {name: part for name, part in splits.items() if name != "train"}
-    targets = {name: _targets(part, labels) for name, part in splits.items()}
-    chosen: dict[str, Any] = {}
-    if kind == "majority":
-        predicted = _majority(scored, targets["train"], len(labels))
-    else:
-        predicted, chosen = _tfidf(splits, targets)
-    result: dict[str, Any] = {name: score(rows, targets[name]) for name, rows in predicted.items()}
-    result |= {
-        "mode": "baseline",
-        "kind": kind,
-        "labels": list(labels),
-        "rows": {name: len(part.rows) for name, part in splits.items()},
-        **chosen,
-    }
-    run.finish(None, result, {"data": fingerprint(splits)}, predictions_table(splits, labels, predicted))
-    return result
+    with open_run(out, "baseline", {"kind": kind, **settings}, resume=True) as run:
+        if run.done:
+            return run.result()
+        labels = splits["train"].labels
+        train = splits["train"]
+        if "labels" in settings:
+            train = subset(train, settings["labels"], settings["seed"])
+        splits = {**splits, "train": train}
+        scored = {name: part for name, part in splits.items() if name != "train"}
+        targets = {name: _targets(part, labels) for name, part in splits.items()}
+        chosen: dict[str, Any] = {}
+        if kind == "majority":
+            predicted = _majority(scored, targets["train"], len(labels))
+        else:
+            predicted, chosen = _tfidf(splits, targets)
+        result: dict[str, Any] = {name: score(rows, targets[name]) for name, rows in predicted.items()}
+        result |= {
+            "mode": "baseline",
+            "kind": kind,
+            "labels": list(labels),
+            "rows": {name: len(part.rows) for name, part in splits.items()},
+            **chosen,
+        }
+        run.finish(None, result, {"data": fingerprint(splits)}, predictions_table(splits, labels, predicted))
+        return result
 
 
 def _targets(part: Examples, labels: tuple[str, ...]) -> Any:

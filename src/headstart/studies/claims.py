@@ -6,27 +6,18 @@ the process is, however it ended, and the run is free for another to go on with.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from headstart.files import locked
 
-@contextmanager
-def claim(run: Path) -> Iterator[bool]:
+
+def claim(run: Path) -> AbstractContextManager[bool]:
     """True while the run is ours, to the end of the block; False where another process has it."""
-    lock = run.parent / ".locks" / run.name
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    return locked(run.parent / ".locks" / run.name)
 
 
 def key_of(facts: Any) -> str:

@@ -70,36 +70,36 @@ def finetune(
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, window, remark, splits)
     agree("data", str(data.fingerprint()))
-    run = open_run(out, "finetune", settings.to_mapping(), resume=resume)
-    if run.done:
-        remark(f"{run.path} is done already")
-        return run.result()
-    # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
-    precision = pick_precision(settings, device, remark, exact=settings.mode == "frozen")
-    model = build_classifier(base.model, settings, len(data.labels)).to(device)
-    features = _features(model, data, precision) if settings.mode == "frozen" else {}
-    weights = _class_weights(data) if settings.balanced else None
-    objective = (
-        FrozenClassification(weights, settings.smoothing, features["train"])
-        if settings.mode == "frozen"
-        else Classification(weights, settings.smoothing)
-    )
-    labels = data.encoded["valid"].labels
+    with open_run(out, "finetune", settings.to_mapping(), resume=resume) as run:
+        if run.done:
+            remark(f"{run.path} is done already")
+            return run.result()
+        # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
+        precision = pick_precision(settings, device, remark, exact=settings.mode == "frozen")
+        model = build_classifier(base.model, settings, len(data.labels)).to(device)
+        features = _features(model, data, precision) if settings.mode == "frozen" else {}
+        weights = _class_weights(data) if settings.balanced else None
+        objective = (
+            FrozenClassification(weights, settings.smoothing, features["train"])
+            if settings.mode == "frozen"
+            else Classification(weights, settings.smoothing)
+        )
+        labels = data.encoded["valid"].labels
 
-    def validate(model: Model) -> Scores:
-        return score(classify(model, data.encoded["valid"], precision, features.get("valid")), labels)
+        def validate(model: Model) -> Scores:
+            return score(classify(model, data.encoded["valid"], precision, features.get("valid")), labels)
 
-    batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
-    loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
-    run.train(loop, listen=listen, remark=remark)
-    model = loop.spread.plain(model)
-    result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
-    manifest["tokenizer"] = base.tokenizer.fingerprint
-    if settings.prediction_files and team().first:
-        _write_predictions(run.path, data, predicted)
-    checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
-    run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
-    return result
+        batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
+        loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
+        run.train(loop, listen=listen, remark=remark)
+        model = loop.spread.plain(model)
+        result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
+        manifest["tokenizer"] = base.tokenizer.fingerprint
+        if settings.prediction_files and team().first:
+            _write_predictions(run.path, data, predicted)
+        checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
+        run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
+        return result
 
 
 def evaluate(

@@ -49,40 +49,40 @@ def pretrain(
     valid = make_batches(settings, documents, tokenizer, window, whole=True) if len(documents) else None
     objective = OBJECTIVES[settings.objective]
     agree("data", str(store.manifest["files"]))
-    run = open_run(out, "pretrain", settings.to_mapping(), resume=resume)
-    if run.done:
-        remark(f"{run.path} is done already")
-        return run.result()
-    precision = pick_precision(settings, device, remark)
-    model = model.to(device)
-    per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
+    with open_run(out, "pretrain", settings.to_mapping(), resume=resume) as run:
+        if run.done:
+            remark(f"{run.path} is done already")
+            return run.result()
+        precision = pick_precision(settings, device, remark)
+        model = model.to(device)
+        per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
 
-    def validate(model: Model) -> Scores:
-        assert valid is not None
-        return language_model_scores(model, objective, valid, precision, tokens_per_byte=per_byte)
+        def validate(model: Model) -> Scores:
+            assert valid is not None
+            return language_model_scores(model, objective, valid, precision, tokens_per_byte=per_byte)
 
-    loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
-    run.train(loop, listen=listen, remark=remark)
-    model = loop.spread.plain(model)
-    result = {
-        "valid": validate(model) if valid else None,
-        "objective": settings.objective,
-        "weights": "fresh" if settings.init is None else f"from {settings.init}",
-        "steps": loop.step,
-        "tokens": loop.tokens,
-        "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
-    }
-    parameters = sum(p.numel() for p in model.parameters())
-    manifest = {
-        "data": {name: file["blake2b"] for name, file in store.manifest["files"].items()},
-        "tokenizer": tokenizer.fingerprint,
-        "parameters": {"total": parameters, "trainable": parameters},
-        "tokens": loop.tokens,
-        "flops": 6.0 * loop.tokens * sum(p.numel() for p in model.backbone.layers.parameters()),
-        "precision": "float32" if precision.dtype is None else "bf16",
-    }
-    run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
-    return result
+        loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
+        run.train(loop, listen=listen, remark=remark)
+        model = loop.spread.plain(model)
+        result = {
+            "valid": validate(model) if valid else None,
+            "objective": settings.objective,
+            "weights": "fresh" if settings.init is None else f"from {settings.init}",
+            "steps": loop.step,
+            "tokens": loop.tokens,
+            "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
+        }
+        parameters = sum(p.numel() for p in model.parameters())
+        manifest = {
+            "data": {name: file["blake2b"] for name, file in store.manifest["files"].items()},
+            "tokenizer": tokenizer.fingerprint,
+            "parameters": {"total": parameters, "trainable": parameters},
+            "tokens": loop.tokens,
+            "flops": 6.0 * loop.tokens * sum(p.numel() for p in model.backbone.layers.parameters()),
+            "precision": "float32" if precision.dtype is None else "bf16",
+        }
+        run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
+        return result
 
 
 OBJECTIVES: dict[str, Objective] = {

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,28 +56,43 @@ def search(study: Trials) -> None:
             pruner=pruner,
             load_if_exists=True,
         )
-        states = optuna.trial.TrialState
+        failed = 0  # turns, one after the other
         while True:
-            with ExitStack() as turn:
-                # One at a time takes a trial: SQLite would give a trial that waits to two who ask at once, and a trial
-                # that one is about to put back in the queue is neither running nor waiting to another.
-                turn.enter_context(_turn(_queue(study)))
-                turn.enter_context(_alone(storage, known.study_name))
-                with _stable(optuna):
-                    optuna.storages.fail_stale_trials(known)
-                trials = known.get_trials(deepcopy=False)
-                _adopt(storage, {t._trial_id for t in trials if t.state == states.RUNNING})
-                free = any(t.state == states.WAITING for t in trials) or len(_firsts(trials)) < settings.trials
-                if free:
-                    _next(study, known, storage, turn.close)
-            running = sum(t.state == states.RUNNING for t in trials)
-            if free or not running:
-                study.tabulate(_rows(study, known))
+            try:
+                free, running = _take_turn(study, known, storage)
+                if free or not running:
+                    study.tabulate(_rows(study, known))
+                failed = 0
+            except _failures():  # a server that is started anew breaks off what it is asked at that moment
+                failed += 1
+                if failed == OPENINGS or storage.engine.dialect.name != "postgresql":
+                    raise
+                time.sleep(POLL)
+                continue
             if not free and not running:
                 return
             if not free:
                 study.remark(waiting(running))
                 time.sleep(POLL)
+
+
+def _take_turn(study: Trials, known: optuna.Study, storage: Any) -> tuple[bool, int]:
+    """Take a trial and run it, if one is free; whether there was one, and how many others had in progress."""
+    optuna = load_optuna()
+    states = optuna.trial.TrialState
+    with ExitStack() as turn:
+        # One at a time takes a trial: SQLite would give a trial that waits to two who ask at once, and a trial
+        # that one is about to put back in the queue is neither running nor waiting to another.
+        turn.enter_context(_turn(_queue(study)))
+        turn.enter_context(_alone(storage, known.study_name))
+        with _stable(optuna):
+            optuna.storages.fail_stale_trials(known)
+        trials = known.get_trials(deepcopy=False)
+        _adopt(storage, {t._trial_id for t in trials if t.state == states.RUNNING})
+        free = any(t.state == states.WAITING for t in trials) or len(_firsts(trials)) < study.settings.trials
+        if free:
+            _next(study, known, storage, turn.close)
+    return free, sum(t.state == states.RUNNING for t in trials)
 
 
 def _next(study: Trials, known: optuna.Study, storage: Any, release: Callable[[], None]) -> None:
@@ -327,11 +343,59 @@ def _connect(study: Trials) -> Any:
                 heartbeat_stale_trial_callback=_bereft,
             )
 
-    for _ in range(OPENINGS - 1):
-        with suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
-            return connect()
-        time.sleep(POLL)  # another machine made the tables at the same moment
-    return connect()
+    for left in reversed(range(OPENINGS)):
+        try:
+            storage = connect()
+            break
+        except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+            if not left:
+                raise
+            time.sleep(POLL)  # another machine made the tables at the same moment
+    if made.drivername == "postgresql+psycopg":
+        sqlalchemy.event.listen(storage.engine, "do_connect", _Reach())
+        storage.engine.dispose()  # from here on, connections of that kind
+    return storage
+
+
+class _Reach:
+    """Connects to a server; one that is away is waited for, up to `GRACE` seconds in all."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # when it was found to be away
+
+    def __call__(self, dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
+        import psycopg
+
+        while True:
+            try:
+                found = _connection().connect(*arguments, **options)
+            except psycopg.Error:
+                self._since = self._since or time.monotonic()
+                if time.monotonic() - self._since >= GRACE:
+                    raise
+                time.sleep(POLL)
+            else:
+                self._since = None
+                return found
+
+
+@cache
+def _connection() -> Any:
+    """The kind of connection that does not wait for ever: a server may be frozen on a machine that still answers."""
+    import psycopg
+
+    class Connection(psycopg.Connection[Any]):
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            """Every question passes here."""
+            began, most = time.monotonic(), 2 * GRACE if timeout is None else timeout
+            try:
+                return super().wait(gen, interval, most)
+            except psycopg.Error:
+                if time.monotonic() - began >= most:
+                    self.pgconn.finish()  # it cannot be asked anything else
+                raise
+
+    return Connection
 
 
 def _url(study: Trials) -> str:

@@ -103,7 +103,8 @@ class Trials:
         (folder / ENDED).unlink(missing_ok=True)
         _tidy()
         try:
-            open_run(folder, "finetune", one.to_mapping(), resume=True)
+            with open_run(folder, "finetune", one.to_mapping(), resume=True):
+                pass  # what it was to be is written down, should it fail before it begins
             finetune(one, folder, resume=True, listen=listen, remark=self.remark)
         except Pruned as pruned:
             ended: dict[str, Any] = {"pruned": pruned.epoch}

@@ -5,6 +5,8 @@ writer appends them in order, so the bytes do not depend on the number of proces
 `progress.log` says how long each file is now and what it should hold. Killed and started again, the writer reads
 the corpus from its beginning, passes over the chunks whose text and files still agree with their lines, and goes on
 from the first that does not.
+
+Where `torchrun` started several, each reads the whole corpus and encodes one chunk in so many; the first writes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import file_digest
-from itertools import chain
+from itertools import chain, islice
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -35,6 +37,7 @@ from headstart.text.documents import expand, read_documents
 from headstart.text.encoder import Encoder
 from headstart.text.examples import content_hash
 from headstart.text.lines import form_of
+from headstart.text.sharing import Alone, Sharing
 from headstart.text.skipped import Skipped
 from headstart.text.tokenizer import Tokenizer
 from headstart.text.tokens import (
@@ -58,6 +61,7 @@ except ImportError:  # not on Windows: there, two runs on one folder are not kep
 
 PROGRESS = "progress.log"  # how far a store is; no suffix of a corpus, which may lie in the folder around
 CHUNK = 1 << 20  # characters of text in a chunk: a fraction of a second's work
+ALONE = Alone()
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def write_store(
     blank_lines: bool = False,
     skip_bad: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    team: Sharing = ALONE,
 ) -> Store:
     """Encode the documents of files, folders and globs into a token store at `out`.
 
@@ -90,6 +95,7 @@ def write_store(
 
     What an interrupted run has finished is kept and gone on from. Where `out` already holds the whole store of the
     same files, tokenizer and options, it is checked and returned; where it holds anything else, that is an error.
+    Processes of a `team` call it with the same arguments and share the work; all must be able to read `out`.
 
     Workers are fresh processes, which import the calling script: call this under `if __name__ == "__main__":`.
     """
@@ -109,8 +115,9 @@ def write_store(
         "reading": reading,
         "sources": [_source(path) for path in files],
     }
-    if (out / "store.json").exists():
-        return _same_store(out, plan)
+    _agree(team, plan)
+    if team.told((out / "store.json").exists()):
+        return _same_store(out, plan) if team.rank == 0 else Store.open(out)
 
     skipped = Skipped() if skip_bad else None
     documents = read_documents(files, column=column, blank_lines=blank_lines, skipped=skipped)
@@ -119,20 +126,46 @@ def write_store(
     if first is None:
         raise DataError(files[0], "not one document that can be read, expected at least one", fix=_listed(skipped))
 
+    chunks = chain([first], chunks)
+
+    def encode(rest: Iterator[list[str]]) -> Generator[_Chunk, None, None]:
+        yield from _encode_shared(rest, team, workers or _cores(), out, id_type(tokenizer.size), valid)
+        if _stamps(files) != stamps:
+            raise DataError(files[0], "the corpus was changed while it was being read", fix="run the command again")
+
+    if team.rank > 0:
+        while team.told(None):  # for each chunk that an earlier run finished
+            next(chunks)
+        deque(encode(chunks), maxlen=0)  # they are the first's to write
+        team.told(None)  # the store is whole
+        return Store.open(out, tokenizer.fingerprint)
     with _Writer(out, plan, _command(files, out, plan)) as writer:
         with writer.guard():
             tokenizer.save(out)
         total = sum(path.stat().st_size for path in files) if all(path.suffix == ".txt" for path in files) else None
         report = on_progress or (lambda progress: None)
-        rest = writer.pass_finished(chain([first], chunks), lambda: report(writer.progress(total)))
-        with closing(_encode_all(rest, workers or _cores(), out, id_type(tokenizer.size), valid)) as encoded:
+
+        def passed() -> None:
+            team.told(True)
+            report(writer.progress(total))
+
+        rest = writer.pass_finished(chunks, passed)
+        team.told(False)
+        with closing(encode(rest)) as encoded:
             for chunk in encoded:
                 writer.append(chunk)
                 report(writer.progress(total))
-        if _stamps(files) != stamps:
-            raise DataError(files[0], "the corpus was changed while it was being read", fix="run the command again")
         writer.finish(plan, skipped or Skipped())
+    team.told(None)
     return Store.open(out, tokenizer.fingerprint)
+
+
+def _agree(team: Sharing, plan: dict[str, Any]) -> None:
+    """Processes that share a store must be about to write the same: the first says which is not."""
+    others = [str(rank) for rank, each in enumerate(team.gathered(plan)) if each != plan]
+    if others:
+        problem = f"rank {', '.join(others)} has another corpus, tokenizer or options than rank 0"
+        raise ConfigError("torchrun", [f"{problem}: start all with the same"])
 
 
 def id_type(size: int) -> str:
@@ -287,6 +320,27 @@ def _end_with(parent: BaseProcess) -> None:
 def _work(texts: list[str]) -> _Chunk:
     assert _worker is not None
     return _worker.encode(texts)
+
+
+def _encode_shared(
+    chunks: Iterator[list[str]], team: Sharing, workers: int, folder: Path, dtype: str, valid: float
+) -> Generator[_Chunk, None, None]:
+    """In the first process all chunks encoded, in order: each of the team encodes one in so many."""
+    found = 0
+
+    def counted() -> Iterator[list[str]]:
+        nonlocal found
+        for chunk in chunks:
+            found += 1
+            yield chunk
+
+    mine = _encode_all(islice(counted(), team.rank, None, team.size), workers, folder, dtype, valid)
+    with closing(mine):
+        given = 0
+        # Who has no chunk left has read to the end, and knows whether others have one in the last row.
+        while (chunk := next(mine, None)) is not None or given < found:
+            yield from (each for each in team.gathered(chunk) if each is not None)
+            given += team.size
 
 
 def _encode_all(

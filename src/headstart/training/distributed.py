@@ -27,7 +27,7 @@ from headstart.model.model import Model
 from headstart.text.batches import Batch
 from headstart.training.objectives import Objective
 
-TIMEOUT = 120.0  # seconds that a process waits for the others; HEADSTART_TIMEOUT changes it
+TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it
 LOST = ("gloo", "Gloo", "NCCL", "Connection", "Timed out", "timeout")
 
 
@@ -43,10 +43,29 @@ class Team:
         """Whether this one speaks and writes for all."""
         return self.rank == 0
 
+    def told(self, what: Any) -> Any:
+        """What the first process says; all ask at once."""
+        said = [what]
+        if self.size > 1:
+            dist.broadcast_object_list(said, src=0)
+        return said[0]
+
+    def gathered(self, mine: Any) -> list[Any]:
+        """In the first process, what each has; nothing in the others. All ask at once."""
+        found: list[Any] = [mine] * self.size if self.first else []
+        if self.size > 1:
+            dist.gather_object(mine, found if self.first else None, dst=0)
+        return found
+
 
 def team() -> Team:
     """The processes that have joined; this one alone where none have."""
     return Team(dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else Team()
+
+
+def patience() -> float:
+    """Seconds that a process waits for the others."""
+    return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
 
 
 @contextmanager
@@ -55,34 +74,37 @@ def joined() -> Iterator[Team]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    seconds = float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
+    seconds = patience()
+    try:
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
+    except dist.DistError as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise TrainingError(
+            f"the processes of this run did not all meet at {place} within {seconds:g} s ({_reason(error)}): start all "
+            "of them, with an address that each can reach"
+        ) from None
     try:
         yield team()
     except RuntimeError as error:  # what gloo and NCCL raise; a connection that broke is no fault of this process
-        reason = str(error).strip().split("\n", 1)[0]
+        reason = _reason(error)
         if not isinstance(error, dist.DistError) and not any(word in reason for word in LOST):
             raise
         raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({reason[:200]}): start it again; "
-            "training goes on from its newest checkpoint with --resume"
+            f"a process of this run is gone, or was silent for {seconds:g} s ({reason}): start it again; "
+            "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
         ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:200]
 
 
 def meet() -> None:
     """Wait until every process is here."""
     if team().size > 1:
         dist.barrier()
-
-
-def told(what: str | None) -> str:
-    """What the first process says."""
-    said: list[Any] = [what]
-    dist.broadcast_object_list(said, src=0)
-    found: str = said[0]
-    return found
 
 
 def agree(what: str, value: str) -> None:
@@ -146,7 +168,8 @@ class Spread:
         if size == 1:
             return cls(sums)
         idle = changing or not _uses_all(model)
-        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle))
+        # Buffers are functions of the config: to send them around in every step would tell nobody anything.
+        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle, broadcast_buffers=False))
 
     @property
     def objective(self) -> Objective:

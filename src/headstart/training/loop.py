@@ -145,7 +145,8 @@ class Loop:
         self.total = sum(lengths) if s.steps is None else s.steps
         self.epoch = self.in_epoch = self.step = self.tokens = 0
         self.shares, self.bad_steps, self.since_best = s.accumulate, 0, 0
-        self.stopping = False  # set it, and the loop saves and ends after the step that it is in
+        self.stopping = False  # set it, and the loop saves and ends; several processes, when they read next
+        self.stopped = False  # whether it did
         self.asked_at = -1  # the step at which processes last asked one another
         self.best: Best | None = None
         self.best_weights: dict[str, Tensor] = {}
@@ -203,25 +204,31 @@ class Loop:
             last = self.in_epoch == steps or self.step == self.total
             evaluate = self.validate is not None and (last if s.evaluate_every is None else self._due(s.evaluate_every))
             save = last if s.save_every is None else self._due(s.save_every)
-            if evaluate or save or last or self._stops() or len(self.unread) >= self.together:
+            reads = evaluate or save or last or len(self.unread) >= self.together
+            if self._stops(reads) or reads:
                 yield from self._read()
             if evaluate:
                 yield self._evaluate(self.epoch + self.in_epoch / steps)
             if self.in_epoch == steps:
                 self.epoch, self.in_epoch = self.epoch + 1, 0
-            if self._stops() or self._tired() or save:
+            if self._stops(reads) or self._tired() or save:
                 yield Saved(self.step, self.state())
-            if self._stops():
+            if self._stops(reads):
                 return
         self._keep()
         yield Finished(self.step, "patience" if self.step < self.total else "done", self.best)
 
-    def _stops(self) -> bool:
-        """Whether to end after this step. Several processes ask one another, and so end after the same."""
-        if distributed.team().size > 1 and self.asked_at != self.step:
+    def _stops(self, reads: bool) -> bool:
+        """Whether to end after this step. Several processes ask one another, and so end after the same.
+
+        They ask when they read their numbers: a GPU is waited for then in any case.
+        """
+        if distributed.team().size == 1:
+            self.stopped = self.stopping
+        elif reads and self.asked_at != self.step:
             asked = torch.tensor(float(self.stopping), device=self.model.device)
-            self.stopping, self.asked_at = bool(distributed.sum_over(asked) > 0), self.step
-        return self.stopping
+            self.stopped, self.asked_at = bool(distributed.sum_over(asked) > 0), self.step
+        return self.stopped
 
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.total

@@ -7,6 +7,7 @@ model/               the trained model (a comparison does not keep every one), a
 predictions.parquet  one row for each scored example
 result.json          the scores
 manifest.json        versions, hardware, data, time and memory; written last: a run that has it is whole
+.lock                which process writes it, while the run is in progress: one at a time
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_toml, to_toml
 from headstart.errors import MissingExtra, OutputError
-from headstart.files import holds_something, new_file, write_json, write_text
-from headstart.training.distributed import agree, meet, team
+from headstart.files import LOCK, holds_something, locked, new_file, write_json, write_text
+from headstart.training.distributed import agree, meet, patience, team
 from headstart.training.loop import Evaluated, Event, Loop, Saved, State, Step
 from headstart.training.state import Saver, read_newest
 from headstart.version import __version__
 
 Listener = Callable[[Event], None]
 LAUNCH = "torchrun.id"  # which start by torchrun a run in progress belongs to
+POLL = 0.2  # seconds between looks at a lock that another has
 
 
 class RunFolder:
@@ -100,7 +102,7 @@ class RunFolder:
                         listen(event)
             finally:
                 saver.wait()
-        if loop.stopping:
+        if loop.stopped:
             raise KeyboardInterrupt
 
     def _follow(self, loop: Loop, state: State | None) -> None:
@@ -111,7 +113,7 @@ class RunFolder:
         for event in loop.run():
             if isinstance(event, Saved):
                 saver.save(event.state)
-        if loop.stopping:
+        if loop.stopped:
             raise KeyboardInterrupt
 
     def finish(
@@ -135,24 +137,34 @@ class RunFolder:
         write_json(self.path / "result.json", result)
         write_json(self.path / "manifest.json", {**_surroundings(), "seconds": self.seconds, **manifest})
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        (self.path / LAUNCH).unlink(missing_ok=True)
+        for name in (LAUNCH, LOCK):  # whoever gets the lock from here on finds a run that is done, and writes nothing
+            (self.path / name).unlink(missing_ok=True)
 
 
-def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> RunFolder:
-    """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run."""
+@contextmanager
+def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> Iterator[RunFolder]:
+    """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run.
+
+    To the end of the block nobody else can write it.
+    """
     path = Path(path)
     wanted = {"study": study, **settings}
     agree("code", __version__)
     agree("settings", json.dumps(wanted, sort_keys=True, default=str))
     if not team().first:
         meet()
-        return RunFolder(path)
+        yield RunFolder(path)
+        return
     launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    run = _open(path, wanted, resume=resume or _started_again(path / LAUNCH, launch))
-    if launch != "none":
-        write_text(path / LAUNCH, launch)
-    meet()
-    return run
+    again = _started_again(path / LAUNCH, launch)
+    _refuse_other_things(path)
+    done = (path / "manifest.json").is_file()  # nothing will be written
+    with nullcontext() if done else _alone(path, patience() / 2 if again else 0.0):
+        run = _open(path, wanted, resume=resume or again)
+        if launch != "none" and not run.done:
+            write_text(path / LAUNCH, launch)
+        meet()
+        yield run
 
 
 def _started_again(file: Path, launch: str) -> bool:
@@ -162,21 +174,41 @@ def _started_again(file: Path, launch: str) -> bool:
     return launch != "none" and file.is_file() and file.read_text(encoding="utf-8") == launch
 
 
-def _open(path: Path, wanted: Mapping[str, Any], *, resume: bool) -> RunFolder:
+@contextmanager
+def _alone(path: Path, seconds: float) -> Iterator[None]:
+    """Lock the folder. Where torchrun starts a run again, its processes of before are given some time to be gone."""
+    until = time.monotonic() + seconds
+    while True:
+        with locked(path / LOCK) as ours:
+            if ours:
+                yield
+                return
+        if time.monotonic() >= until:
+            holder = "another process"
+            with suppress(FileNotFoundError):  # which may be done by now
+                holder = (path / LOCK).read_text(encoding="utf-8") or holder
+            raise OutputError(f"{holder} is writing the run in {path}: wait for its end, or name another folder")
+        time.sleep(POLL)
+
+
+def _refuse_other_things(path: Path) -> None:
     if path.is_file():
         raise OutputError(f"{path} is a file, and a folder for the run was meant: name another")
-    if path.is_dir() and holds_something(path):
-        if not (path / "run.toml").is_file():
-            raise OutputError(f"{path} holds something that is no run: name another folder")
-        found = read_toml(path / "run.toml")
-        if found != wanted:
-            keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
-            raise OutputError(f"{path} holds another run (it differs in {', '.join(keys)}): name another folder")
-        if not resume:
-            state = "is done" if (path / "manifest.json").is_file() else "was begun"
-            raise OutputError(f"the run in {path} {state}: add --resume to go on with it, or name another folder")
+    if path.is_dir() and holds_something(path) and not (path / "run.toml").is_file():
+        raise OutputError(f"{path} holds something that is no run: name another folder")
+
+
+def _open(path: Path, wanted: Mapping[str, Any], *, resume: bool) -> RunFolder:
+    if not (path / "run.toml").is_file():
+        write_text(path / "run.toml", to_toml(wanted))
         return RunFolder(path)
-    write_text(path / "run.toml", to_toml(wanted))
+    found = read_toml(path / "run.toml")
+    if found != wanted:
+        keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise OutputError(f"{path} holds another run (it differs in {', '.join(keys)}): name another folder")
+    if not resume:
+        state = "is done" if (path / "manifest.json").is_file() else "was begun"
+        raise OutputError(f"the run in {path} {state}: add --resume to go on with it, or name another folder")
     return RunFolder(path)
 
 

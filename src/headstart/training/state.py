@@ -25,7 +25,7 @@ from torch import Tensor
 from headstart.checkpoints.folder import read_json, read_safetensors
 from headstart.errors import CheckpointError, TrainingError
 from headstart.files import new_folder
-from headstart.training.distributed import meet, team, told
+from headstart.training.distributed import meet, team
 from headstart.training.loop import State
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
@@ -57,7 +57,7 @@ def _write_tensors(folder: Path | None, state: State) -> None:
         return
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    where = told(None if folder is None else str(folder))
+    where = team().told(None if folder is None else str(folder))
     save(dict(state.tensors), checkpoint_id=where)
 
 

@@ -1,0 +1,196 @@
+"""On paper: the bytes that a step moves between processes, and what that leaves of the speed of many cards.
+
+    python -m bench.reckoning     docs/scaling.md with its tables made anew, as `make docs` writes it
+
+`moved` is checked by a test against what PyTorch's profiler counts. The rest follows from it, from the speeds that
+docs/scaling.md names, and from the assumptions below.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from headstart.config import HeadConfig, Masked, ModelConfig, NextToken
+from headstart.model.model import Model
+from headstart.model.presets import preset
+from headstart.text.batches import Pieces, order
+from headstart.text.tokens import Documents
+from headstart.text.writing import id_type
+
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+FLOAT = 4  # bytes: weights and gradients are float32, whatever the products are computed in
+NODE = 8  # cards
+INSIDE, BETWEEN = 450e9, 50e9  # bytes a second, of one card in one direction: NVLink in a node, InfiniBand between them
+LATENCY = 10e-6  # seconds a collective takes for each doubling of the cards, however little it moves
+BUCKET = 25 * 2**20  # bytes of gradients that DDP sends at a time
+BACKWARD = 2 / 3  # of a step
+PEAK, SHARE = 769e12, 0.5  # FLOP/s of one card in bf16, and how much of it a model of a billion parameters is to reach
+TOKENS = 32_768  # a step, of one card
+TOGETHER = 2**21  # tokens a step of all cards, where the batch does not grow with them
+CARDS = (8, 64, 1024)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def moved(model: Model, processes: int, *, split: bool, parts: int = 1) -> dict[str, int]:
+    """Bytes that each process hands to the collectives of one step, by kind; `parts` of the loss are told apart."""
+    layers, rest = weights(model)
+    told = 8 * parts  # the parts of the loss, as float64
+    if not split:
+        return {"all_reduce": told + FLOAT * sum(p.numel() for p in model.parameters() if p.requires_grad)}
+    inner, outer = (FLOAT * padded(each, processes) for each in (layers, rest))
+    # A layer is gathered on the way there and again on the way back; what belongs to no layer stays gathered between.
+    # One number more is the norm of all gradients.
+    return {"all_gather": 2 * inner + outer, "reduce_scatter": inner + outer, "all_reduce": told + FLOAT}
+
+
+def weights(model: Model) -> tuple[list[Tensor], list[Tensor]]:
+    """The weights of the layers, and the others."""
+    inner = {id(p) for p in model.backbone.layers.parameters()}
+    every = list(model.parameters())
+    return [p for p in every if id(p) in inner], [p for p in every if id(p) not in inner]
+
+
+def padded(tensors: Iterable[Tensor], processes: int) -> int:
+    """Numbers in tensors whose rows are dealt out among processes, each the same count: some rows are filled up.
+
+    Of (5, 3) and (4,), two processes have 6 rows of 3 and 4 of 1.
+    """
+    return sum(math.ceil(len(t) / processes) * processes * (t.numel() // max(len(t), 1)) for t in tensors)
+
+
+# --- seconds ----------------------------------------------------------------------------------------------------------
+
+
+def seconds(size: float, cards: int, collectives: int) -> float:
+    """For one pass of so many bytes around all cards: an all-gather, a reduce-scatter, half of an all-reduce.
+
+    Each node takes what it lacks from the others through all of its links at once, and hands it on inside.
+    """
+    nodes = max(cards // NODE, 1)
+    here = min(cards, NODE)
+    inside = size * (here - 1) / here / INSIDE
+    between = size * (nodes - 1) / nodes / (NODE * BETWEEN)
+    return inside + between + collectives * LATENCY * math.log2(cards)
+
+
+def communication(model: Model, cards: int, *, split: bool, compute: float) -> tuple[float, float]:
+    """Seconds of a step that cards talk, and how many of them they cannot compute meanwhile."""
+    if split:
+        layers, rest = (FLOAT * padded(each, cards) for each in weights(model))
+        inner = seconds(3 * layers, cards, 3 * model.config.layers)
+        outer = seconds(2 * rest, cards, 2)  # at the very beginning, and at the very end
+        return inner + outer, outer + max(0.0, inner - compute)
+    embeddings = FLOAT * sum(p.numel() for p in model.backbone.embeddings.parameters())
+    early = FLOAT * _numel(model) - embeddings
+    last = seconds(2 * embeddings, cards, math.ceil(embeddings / BUCKET))  # known when the way back is over
+    hidden = seconds(2 * early, cards, math.ceil(early / BUCKET))
+    return last + hidden, last + max(0.0, hidden - BACKWARD * compute)
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def models() -> dict[str, tuple[ModelConfig, HeadConfig]]:
+    billion = preset("base", width=2048, layers=18, heads=32, feed_forward=5632, vocabulary=50_001)
+    return {
+        "lab": (preset("lab"), NextToken()),
+        "bert-base": (preset("bert-base"), Masked()),
+        "1 B": (billion, Masked()),
+    }
+
+
+def speeds(page: str) -> dict[str, float]:
+    """Tokens a second of one card: those that the page names, and what a billion parameters would reach."""
+    found = re.findall(r"^\| `([\w-]+)`[^|]*\| ([\d,]+) <!-- speed -->", page, flags=re.M)
+    named = {name: float(number.replace(",", "")) for name, number in found}
+    return named | {"1 B": SHARE * PEAK / (6 * _numel(Model.hollow(*models()["1 B"])))}
+
+
+def efficiency(page: str) -> Iterator[str]:
+    columns = ["model", "parameters", "cards", "weights", "MB a card and step", "talk, ms"]
+    columns += ["nothing hidden", "hidden", "hidden, 2 M tokens in all"]
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
+    speed = speeds(page)
+    for name, made in models().items():
+        model = Model.hollow(*made)
+        for cards in CARDS:
+            for split in (False, True):
+                compute = TOKENS / speed[name]
+                talk, alone = communication(model, cards, split=split, compute=compute)
+                small = min(TOKENS, TOGETHER / cards) / speed[name]
+                _, alone_small = communication(model, cards, split=split, compute=small)
+                payload = moved(model, cards, split=split)
+                wire = (cards - 1) / cards * (sum(payload.values()) + payload["all_reduce"])  # that goes around twice
+                yield (
+                    f"| {name} | {_numel(model) / 1e6:,.0f} M | {cards:,} | {'split' if split else 'copied'} | "
+                    f"{wire / 1e6:,.0f} | {1000 * talk:.2f} | {_percent(compute, talk)} | {_percent(compute, alone)} | "
+                    f"{_percent(small, alone_small)} |"
+                )
+
+
+def store(page: str) -> Iterator[str]:
+    """A terabyte of text, from what the code itself keeps for each token, document and piece."""
+    text, per_token, per_document, window = 1e12, 4.0, 2000.0, 512
+    documents, tokens = text / per_document, text / per_token
+    # What training keeps in memory for each piece, measured on a small store of documents of that length.
+    lengths = np.random.default_rng(0).poisson(per_document / per_token, 20_000)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    made = Pieces.cut(Documents(np.empty(0, np.uint16), starts, starts[1:]), (1,), (2,), window, each=True)
+    visit = order(len(made), 0, 0)
+    edges = np.concatenate([[0], np.cumsum(made.length[visit])])
+    kept = made.document.nbytes + made.offset.nbytes + made.length.nbytes + visit.nbytes + edges.nbytes
+    pieces = documents * len(made) / len(lengths)
+    width = np.dtype(id_type(50_001)).itemsize
+    rows = {
+        "documents (of 2,000 bytes)": f"{documents / 1e6:,.0f} M",
+        "tokens (of 4 bytes of text)": f"{tokens / 1e9:,.0f} G",
+        f"`train.ids`, {width} bytes a token up to 65,536 pieces": f"{width * tokens / 1e9:,.0f} GB",
+        "`train.starts` and `train.bytes`, 8 bytes a document each": f"{16 * documents / 1e9:,.0f} GB",
+        f"pieces, with a window of {window}": f"{pieces / 1e6:,.0f} M",
+        f"memory of each process for pieces and the order of an epoch, {kept / len(made):.0f} bytes a piece": (
+            f"{kept / len(made) * pieces / 1e9:,.0f} GB"
+        ),
+        f"the same for {NODE} processes of a host": f"{NODE * kept / len(made) * pieces / 1e9:,.0f} GB",
+        f"pieces a second that {NODE} cards read at random places, at the speed of bert-base": (
+            f"{NODE * speeds(page)['bert-base'] / (tokens / pieces):,.0f}"
+        ),
+        "hours to encode it, at 4.2 MB/s a core, on 2 / 64 cores": " / ".join(
+            f"{text / (4.2e6 * cores) / 3600:,.1f}" for cores in (2, 64)
+        ),
+    }
+    yield "| 1 TB of text | |"
+    yield "|---|---|"
+    yield from (f"| {name} | {value} |" for name, value in rows.items())
+
+
+def _numel(model: Model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def _percent(compute: float, talk: float) -> str:
+    return f"{100 * compute / (compute + talk):.0f} %"
+
+
+def filled(page: str) -> str:
+    """The page with its tables made anew, each between <!-- its name … --> and <!-- end -->."""
+    for name, lines in {"efficiency": efficiency(page), "store": store(page)}.items():
+        begin = page.index("-->", page.index(f"<!-- {name}")) + len("-->")
+        page = "\n".join([page[:begin], "", *lines, "", page[page.index("<!-- end -->", begin) :]])
+    return page
+
+
+def main() -> None:
+    print(filled(PAGE.read_text(encoding="utf-8")), end="")
+
+
+if __name__ == "__main__":
+    main()
