@@ -168,7 +168,9 @@ def test_make_says_that_there_is_no_python(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy(root / name, tmp_path / name)
-    done = subprocess.run(["make", "demo", "PYTHON=no-such-python"], cwd=tmp_path, capture_output=True, text=True)
+    alone = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "demo", "PYTHON=no-such-python"]
+    done = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout.startswith("make: headstart needs Python 3.11 or newer with venv and pip")
     assert done.stdout.count("\n") == 1
