@@ -198,7 +198,7 @@ def test_a_dropped_file_and_pasted_lines(browser: Any, url: str) -> None:
     assert page.inner_text("#many-said") == "3 texts: 2 neg, 1 pos."
     page.fill("#lines", "a witty tale\n<b>dull</b>")
     page.click("#classify")
-    page.locator("#many-said", has_text="2 texts").wait_for()
+    page.locator("#many-said", has_text="2 texts:").wait_for()  # and not "Classifying 2 texts."
     assert page.locator("#rows td:last-child").all_inner_texts() == ["a witty tale", "<b>dull</b>"]
     watched.end()
 
