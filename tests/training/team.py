@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.errors import ConfigError
 from headstart.model.model import Model
-from headstart.training import distributed
+from headstart.training import distributed, record
 from headstart.training.distributed import joined, team
 from headstart.training.loop import Event, Saved, Step
 from headstart.training.state import read_newest, write_state
+from headstart.version import __version__
 from tests.training.test_loop import classifier, examples, make_loop
 
 ROWS = 29  # the last batch of 8 has 5: fewer than 2 processes × 3 shares can all have
@@ -56,6 +58,19 @@ def run(name: str, checkpoints: Path | None = None, *, resume: bool = False, **m
         "best": None if loop.best is None else loop.best.scores,
         "weights": {key: value.clone() for key, value in plain.state_dict().items()},
     }
+
+
+def other_version(folder: Path) -> list[str]:
+    """What each process says where the second has another headstart than the first."""
+    record.__version__ = f"0.{team().rank}"
+    try:
+        with record.open_run(folder, "finetune", {}, resume=False):
+            said = "nothing"
+    except ConfigError as error:
+        said = str(error)
+    finally:
+        record.__version__ = __version__
+    return team().gathered(said)
 
 
 def stop() -> dict[str, Any]:
@@ -124,6 +139,11 @@ def main() -> None:
             checkpoints = Path(out).parent / name
             found[name] = run(name, checkpoints)
             found[f"{name}, resumed"] = run(name, checkpoints, resume=True)
+        for begun in ("alone", "copied", "split"):
+            for shard in (False, True):
+                again = run("copied", Path(out).parent / begun, resume=True, shard=shard)
+                found[f"{begun}, resumed with shard={shard}"] = again
+        found["other version"] = other_version(Path(out).parent / "other")
         found["stop"] = stop()
         for name, changes in PROFILED.items():
             for shard in (False, True):

@@ -31,6 +31,7 @@ def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subpr
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every case in two processes, in one start."""
     out = tmp_path_factory.mktemp("team") / "found.pt"
+    run("copied", out.parent / "alone", accumulate=2)  # a checkpoint of one process, to be gone on from by two
     done = torchrun("-m", "tests.training.team", str(out), *CASES)
     assert done.returncode == 0, done.stderr[-3000:]
     read: dict[str, Any] = torch.load(out, weights_only=False)
@@ -112,6 +113,21 @@ def test_what_two_processes_began_one_ends(found: dict[str, Any], name: str) -> 
     """Whoever reads a checkpoint need not be as many as wrote it, nor hold the weights as they did."""
     alone = run(name, found["folder"] / name, resume=True, shard=False)
     assert alone["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("shard", [False, True])
+@pytest.mark.parametrize("begun", ["alone", "copied", "split"])
+def test_two_processes_go_on_with_what_was_begun_otherwise(found: dict[str, Any], begun: str, shard: bool) -> None:
+    resumed = found[f"{begun}, resumed with shard={shard}"]
+    assert resumed["losses"] == pytest.approx(found["copied"]["losses"][3:], rel=1e-4, abs=1e-5)
+    for key, value in resumed["weights"].items():
+        torch.testing.assert_close(value, found["copied"]["weights"][key], rtol=0, atol=1e-4)
+
+
+def test_processes_of_another_version_are_told_before_anything_is_written(found: dict[str, Any]) -> None:
+    assert len(found["other version"]) == 2
+    assert all("rank 1 has other code than rank 0" in said for said in found["other version"])
+    assert not (found["folder"] / "other").exists()
 
 
 def test_a_process_by_itself_is_a_team_of_one() -> None:
