@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,28 @@ def test_a_recording_learns_what_a_cpu_learns() -> None:
         _, plain, _ = run(Stepper, head, objective)
         _, played, _ = run(Recorded, head, objective, device="cuda")
         torch.testing.assert_close(played, plain, rtol=5e-3, atol=5e-3)
+
+
+@NEEDS_CUDA
+def test_a_step_is_recorded_while_another_thread_uses_the_gpu() -> None:
+    """As one does that writes a checkpoint."""
+    weights, ended, errors = torch.ones(1_000_000, device="cuda"), threading.Event(), []
+
+    def copy() -> None:
+        while not ended.is_set():
+            try:
+                weights.cpu()
+            except Exception as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    try:
+        run(Recorded, *CASES[0].values, device="cuda")
+    finally:
+        ended.set()
+        thread.join()
+    assert not errors
 
 
 def test_ignored_labels_are_ignored() -> None:
