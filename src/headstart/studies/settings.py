@@ -80,6 +80,7 @@ class CompareSettings(LabelledSettings):
     full: tuple[str, ...] = setting((), "A setting of the arms that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = setting((), "A setting of the arms that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = setting((), "A setting of the arms from scratch, as lr=1e-4.")
+    ensemble: bool = setting(False, "Let each pretrained arm answer together with the linear model too: an arm more.")
     jobs: int = setting(1, "Runs side by side, each in a process of its own.", least=1)
     keep_models: bool = setting(False, "Keep the weights of every run, not of the first seed on all labels alone.")
     test_share: float = setting(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
