@@ -14,7 +14,7 @@ need "$data/cfimdb/train.txt" "$base/config.json"
 set -- --data "$data/cfimdb/train.txt" --test "$data/cfimdb/dev.txt" --init "$(basename "$base")=$base"
 for each in ${MORE-}; do set -- "$@" --init "$each"; done
 compared cfimdb.toml "$out/full" "$@" --arms full
-compared cfimdb.toml "$out/frozen" "$@" --arms frozen --epochs "${FROZEN_EPOCHS:-20}"
+compared cfimdb.toml "$out/frozen" "$@" --arms frozen --epochs 15
 # shellcheck disable=SC2086 # TUNE is a list of options
 headstart finetune "$here/cfimdb.toml" --data "$data/cfimdb/train.txt" --valid "$data/cfimdb/dev.txt" \
     --test "$data/cfimdb/test.txt" --init "$base" --prediction-files --out "$out/handed-in" --resume ${TUNE-}

@@ -17,4 +17,4 @@ pretrained objectives.toml "$out/store" "$out/both" --objective masked+next-sent
 compared cls-books-tuning.toml "$out/objectives" --data "$data/cls-books/train.review.spm" \
     --valid "$data/cls-books/valid.review.spm" --test "$data/cls-books/test.review.spm" \
     --init "causal=$out/causal" --init "masked=$out/masked" --init "both=$out/both" \
-    --arms full,scratch:causal,scratch:masked --labels "${LABELS:-50,200,800,all}" --least-steps 300
+    --arms full,scratch:masked --labels "${LABELS:-50,200,800,all}" --least-steps 300

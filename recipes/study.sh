@@ -39,11 +39,16 @@ compared() { # RECIPE OUT [OPTION]…: a comparison; STUDY has further options
     headstart compare "$here/$recipe" --out "$study" "$@" ${STUDY-}
 }
 
-swept() { # RECIPE OUT [OPTION]…: a grid on valid; SWEEP has further options
+swept() { # RECIPE OUT [OPTION]…: a grid on valid, by SWEEPERS processes side by side; SWEEP has further options
     recipe=$1 study=$2
     shift 2
+    for _ in $(seq 2 "${SWEEPERS:-1}"); do # each takes runs that nobody has
+        # shellcheck disable=SC2086
+        headstart sweep "$here/$recipe" --out "$study" --resume --quiet "$@" ${SWEEP-} &
+    done
     # shellcheck disable=SC2086
     headstart sweep "$here/$recipe" --out "$study" --resume "$@" ${SWEEP-}
+    wait
 }
 
 chosen() { # SETTING SWEEP: the value that did best on valid
