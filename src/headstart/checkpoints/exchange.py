@@ -85,7 +85,7 @@ def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
         if head != Classifier(classes=head.classes, dropout=head.dropout, **usual):
             raise CheckpointError(
                 f"a {family.name} classifier in `transformers` has {usual}, and this one has "
-                f"pool = {head.pool!r}, pooler = {head.pooler!r}, bias = {head.bias}"
+                f"pool = {head.pool!r}, pooler = {head.pooler!r}, read = {head.read!r}, bias = {head.bias}"
             )
     tokenizer = checkpoint.tokenizer
     theirs = family.write_settings(model.config, pad=None if tokenizer is None else tokenizer.pad)

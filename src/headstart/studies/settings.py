@@ -33,6 +33,9 @@ class LabelledSettings(TrainingSettings):
     pooler: Literal["none", "backbone", "tanh", "relu"] | None = setting(
         None, "What the vector passes through before the last layer; by default as the family does it."
     )
+    read: Literal["last", "all"] | None = setting(
+        None, "Which layers a token's vector is taken from: the last, or the mean of all; by default the last."
+    )
     dropout: float = setting(0.1, "Dropout before the last layer.", least=0, below=1)
     backbone_dropout: float | None = setting(None, "Dropout in the backbone; by default as it was.", least=0, below=1)
     smoothing: float = setting(0.0, "Label smoothing.", least=0, below=1)
