@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import results
 from typer.main import get_command
 
 from headstart.cli import app
@@ -54,13 +55,15 @@ def scaling() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent).stdout
 
 
-PAGES = {"cli.md": command_line, "scaling.md": scaling}
+PAGES = {"cli.md": command_line, "scaling.md": scaling, "results.md": results.page}
 
 
 def main() -> None:
     stale = []
-    for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+    made = {name: make() for name, make in PAGES.items()}
+    made |= {f"images/{name}": text for name, text in results.figures().items()}
+    for name, text in made.items():
+        path = DOCS / name
         if "--check" in sys.argv:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 stale.append(name)

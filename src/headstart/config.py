@@ -217,12 +217,14 @@ class Classifier(Settings):
     """One label for a whole text.
 
     `pooler` says what the pooled vector passes through before the last layer: `none`, the `backbone`'s own pretrained
-    pooler (BERT), or a fresh dense layer with `tanh` (RoBERTa) or `relu` (DistilBERT).
+    pooler (BERT), or a fresh dense layer with `tanh` (RoBERTa) or `relu` (DistilBERT). `read` says which layers a
+    token's vector is taken from: the `last`, or the mean of `all`, where a frozen backbone knows more than at its end.
     """
 
     classes: int = field(metadata={"least": 2})
     pool: Pool = "first"  # `last` is the last real token; there is no padding to mistake it for
     pooler: Literal["none", "backbone", "tanh", "relu"] = "none"
+    read: Literal["last", "all"] = "last"
     bias: bool = True
     dropout: float = field(default=0.1, metadata=SHARE)
     kind: Literal["classifier"] = "classifier"

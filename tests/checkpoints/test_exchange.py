@@ -261,6 +261,20 @@ def test_names_of_the_first_bert_files(tmp_path: Path) -> None:
     assert_close(model(ids[mask], Flat.of([5]))[1], their_output(theirs, "masked+next-sentence", ids, mask)[1])
 
 
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_a_head_that_was_left_behind(family: str, tmp_path: Path) -> None:
+    """A sentence encoder still says that it is a masked model, as it was once, and holds a backbone alone."""
+    theirs = make_theirs(family, "none")
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    masked = [FAMILIES[family].architectures["masked"]]
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": masked}))
+    model = read_published(tmp_path).model
+    assert model.head_config is None
+    ids, mask = inputs([5], 0)
+    assert_close(model(ids[mask], Flat.of([5])), their_output(theirs, "none", ids, mask)[0])
+
+
 def test_gpt2_files_without_prefix_and_with_mask_buffers(tmp_path: Path) -> None:
     theirs = make_theirs("gpt2", "next-token")
     theirs.save_pretrained(tmp_path)

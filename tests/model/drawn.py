@@ -73,6 +73,7 @@ def heads_of(config: ModelConfig) -> st.SearchStrategy[HeadConfig]:
         classes=st.integers(2, 5),
         pool=st.sampled_from([pool for pool in get_args(Pool) if not (causal and pool == "first")]),
         pooler=st.sampled_from(["none", "tanh", "relu"] + ["backbone"] * config.pooler),
+        read=st.sampled_from(["last", "all"]),
         bias=st.booleans(),
     )
     rest: list[HeadConfig] = [NextToken()] if causal else [Masked()]

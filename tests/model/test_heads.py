@@ -195,6 +195,28 @@ def test_berts_two_heads_side_by_side() -> None:
     assert (tokens.shape, sentences.shape) == ((6, 7), (3, 2))
 
 
+@pytest.mark.parametrize("pool", ["first", "last", "mean"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@torch.no_grad()
+def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
+    """The mean of what every layer gave, whichever tokens are read of it."""
+    c = config(layers=3, norm=norm)
+    model = stirred(Model.build(c, Classifier(classes=3, pool=pool, read="all")), seed=0)
+    assert isinstance(model.head, ClassifierHead)
+    seen: list[Tensor] = []
+    hooks = [layer.register_forward_hook(lambda *given: seen.append(given[-1])) for layer in model.backbone.layers]
+    model.backbone(IDS, LAYOUT)
+    for hook in hooks:
+        hook.remove()
+    vectors = torch.stack(seen).mean(0)
+    vectors = vectors if model.backbone.norm is None else model.backbone.norm(vectors)
+    expected = model.head(LAYOUT.pool(vectors, pool))
+    torch.testing.assert_close(model(IDS, LAYOUT), expected)
+    last = Model.build(c, Classifier(classes=3, pool=pool)).eval()
+    last.load_state_dict(model.state_dict())
+    assert not torch.allclose(last(IDS, LAYOUT), expected)
+
+
 @pytest.mark.parametrize("pooler", ["none", "backbone", "tanh", "relu"])
 @pytest.mark.parametrize(("pool", "rows"), [("first", [[0], [3], [5]]), ("last", [[2], [4], [5]]),
                                             ("mean", [[0, 1, 2], [3, 4], [5]])])  # fmt: skip

@@ -170,6 +170,25 @@ def test_settings_of_one_mode(world: Path, base: Path, tmp_path: Path) -> None:
     assert rates == {"scratch": 2e-3, "frozen": 0.05, "full": 2e-3}
 
 
+def test_answers_together_with_the_linear_model(world: Path, base: Path, tmp_path: Path) -> None:
+    given = settings(world, base, arms="scratch,full", labels="20,all", ensemble=True)
+    found = compare(given, tmp_path / "study")
+    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "full", "full+tfidf"]
+    both, full = found.arm("full+tfidf"), found.arm("full")
+    assert (both.mode, [run.seed for run in both.runs]) == ("ensemble", [0, 1])
+    assert {arm.labels for arm in found.curves if arm.name == "full+tfidf"} == {20, 120}
+    for one, alone in zip(both.runs, full.runs, strict=True):
+        result = json.loads((tmp_path / "study" / one.path / "result.json").read_text())
+        assert 0 <= result["share"] <= 1
+        assert result["valid"]["accuracy"] == pytest.approx(one.valid["accuracy"])
+        before = json.loads((tmp_path / "study" / alone.path / "result.json").read_text())
+        assert result["valid"]["loss"] <= before["valid"]["loss"] + 1e-9
+    assert found.difference("full+tfidf", "tfidf") is not None
+    assert any("full+tfidf" in sentence for sentence in found.verdict)
+    assert compare(given, tmp_path / "study") == found
+    assert Comparison.from_json(found.to_json()) == found
+
+
 def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path: Path) -> None:
     asked = settings(world, base, arms="scratch,frozen", epochs=1)
     alone = compare(asked, tmp_path / "one")

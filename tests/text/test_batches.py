@@ -1145,8 +1145,9 @@ def test_a_pair_is_a_stretch_or_the_beginning_of_one_and_the_middle_of_another_d
         others = [len(other) for begin, other in stretches.items() if of[begin] != of[first[0]]]
         assert min(len(true), min(others) - 1) <= len(second) <= min(len(true), max(others) - 1)
     assert seen == list(stretches) if whole else sorted(seen) == list(stretches)
-    full, rest = divmod(len(stretches), size)
-    assert [len(step) for step in steps] == [size] * full + [rest] * (rest > 0)
+    before = np.cumsum([0, *(len(stretches[first]) + 3 for first in seen)])[:-1]
+    spans = (before // (size * (room + 3))).tolist()  # a step holds the pairs that begin in its share of the tokens
+    assert [len(step) for step in steps] == [spans.count(span) for span in sorted(set(spans))]
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -105,6 +105,29 @@ def lines_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def test_a_file_that_counts_several_times(tmp_path: Path, bpe: Tokenizer) -> None:
+    for name, text in (("reviews", "a fine book"), ("speeches", "the session is open")):
+        (tmp_path / f"{name}.txt").write_text(f"{text}\n", encoding="utf-8")
+    files = [tmp_path / "reviews.txt", tmp_path / "speeches.txt"]
+    once, store, path = (
+        write_store(files, bpe, tmp_path / out, valid=0.0, workers=1, repeat=repeat)
+        for out, repeat in (("once", None), ("store", {"reviews.txt": 3}), ("path", {str(files[0]): 3}))
+    )
+    documents = store.split("train")
+    assert [bpe.decode(documents[k].tolist()) for k in range(len(documents))] == [
+        *["a fine book"] * 3,
+        "the session is open",
+    ]
+    assert len(once.split("train")) == 2
+    assert path.manifest == store.manifest
+    with pytest.raises(DataError, match="other input files"):
+        write_store(files, bpe, tmp_path / "store", valid=0.0, workers=1)
+    for wrong, words in (({"review.txt": 2}, "did you mean 'reviews.txt'"), ({"reviews.txt": 0}, "once at least")):
+        with pytest.raises(ConfigError, match=words):
+            write_store(files, bpe, tmp_path / "wrong", workers=1, repeat=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path, bpe: Tokenizer, workers: int) -> None:
     corpus = write_corpus(tmp_path / "corpus.txt", made_texts(4000, seed=2))

@@ -26,7 +26,7 @@ from headstart.training.objectives import (
     MaskedTokens,
     Objective,
 )
-from headstart.training.optim import build_optimizer
+from headstart.training.optim import Average, build_optimizer
 from headstart.training.precision import Precision
 from headstart.training.steps import Play, Recorded, Stepper, filled
 
@@ -118,7 +118,8 @@ def run(
 ) -> Any:
     model = model_with(head, dropout).to(device, torch.float64 if device == "cpu" else torch.float32).train()
     optimizer = build_optimizer(model, lr=1e-2)
-    stepper = kind(model, Spread.of(model, objective, shard=False, changing=False), optimizer, None, 1.0, Precision())
+    spread, average = Spread.of(model, objective, shard=False, changing=False), Average(model, 0.9)
+    stepper = kind(model, spread, optimizer, average, 1.0, Precision())
     found = []
     for step in range(24):
         lengths = [[5, 9, 2], [30, 40, 50], [7, 1, 20]][step % 3]  # two sizes: 64 and 128 tokens
@@ -134,12 +135,15 @@ def run(
 @pytest.mark.parametrize(("head", "objective"), CASES)
 def test_played_back_it_is_the_same_step(head: HeadConfig, objective: Objective) -> None:
     """Every input anew: tokens, counts and the learning rate."""
-    _, plain, expected = run(Stepper, head, objective)
+    plainly, plain, expected = run(Stepper, head, objective)
     stepper, played, weights = run(Written, head, objective)
+    average = plainly.average
     assert len(stepper.recordings) == 2
     torch.testing.assert_close(played, plain, rtol=1e-9, atol=1e-9)
     for name, value in weights.items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(stepper.average.weights[name], average.weights[name], rtol=0, atol=1e-6)
+    assert stepper.average.updates == average.updates == 24
 
 
 def test_sizes_beyond_the_limit_are_taken_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +179,10 @@ def test_a_recording_is_the_step_on_a_gpu(
     stepper, played, weights = run(Recorded, head, objective, dropout=dropout, device="cuda")
     assert len(stepper.recordings) == 2
     monkeypatch.setattr(module, "MOST", 0)
-    _, plain, expected = run(Recorded, head, objective, dropout=dropout, device="cuda")
+    plainly, plain, expected = run(Recorded, head, objective, dropout=dropout, device="cuda")
     torch.testing.assert_close(played, plain, rtol=1e-4, atol=1e-4)
+    for name, value in stepper.average.weights.items():
+        torch.testing.assert_close(value, plainly.average.weights[name], rtol=0, atol=1e-3)
     for name, value in weights.items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-3)
 

@@ -55,6 +55,8 @@ def read_published(folder: Path) -> Checkpoint:
         head_kind == "masked" and "cls.seq_relationship.weight" in tensors
     ):  # the first BERT files say less than they hold
         head_kind = "masked+next-sentence"
+    if head_kind == "masked" and not _has_head(tensors, family, head_kind):
+        head_kind = "none"  # sentence encoders keep the class they began as, and leave its head behind
     if theirs.get("tie_word_embeddings") is False and head_kind in ("masked", "masked+next-sentence", "next-token"):
         raise CheckpointError(
             f"{where}: tie_word_embeddings is false, and headstart reads published heads that are tied"
@@ -83,7 +85,7 @@ def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
         if head != Classifier(classes=head.classes, dropout=head.dropout, **usual):
             raise CheckpointError(
                 f"a {family.name} classifier in `transformers` has {usual}, and this one has "
-                f"pool = {head.pool!r}, pooler = {head.pooler!r}, bias = {head.bias}"
+                f"pool = {head.pool!r}, pooler = {head.pooler!r}, read = {head.read!r}, bias = {head.bias}"
             )
     tokenizer = checkpoint.tokenizer
     theirs = family.write_settings(model.config, pad=None if tokenizer is None else tokenizer.pad)
@@ -149,10 +151,19 @@ def _tidy(tensors: Mapping[str, Tensor], family: Family, kind: str) -> dict[str,
     if kind == "none" and prefixed:
         return {name.removeprefix(family.prefix): tensor for name, tensor in tidy.items()}
     if kind != "none" and not prefixed:
-        theirs = [t if isinstance(t, str) else getattr(t, "name", t) for t in family.heads.get(kind, {}).values()]
-        roots = {str(name).split(".")[0] for name in theirs}
+        roots = _head_roots(family, kind)
         return {n if n.split(".")[0] in roots else family.prefix + n: tensor for n, tensor in tidy.items()}
     return tidy
+
+
+def _has_head(tensors: Mapping[str, Tensor], family: Family, kind: str) -> bool:
+    return not _head_roots(family, kind).isdisjoint(name.split(".")[0] for name in tensors)
+
+
+def _head_roots(family: Family, kind: str) -> set[str]:
+    """What the names of the head's tensors begin with."""
+    theirs = [t if isinstance(t, str) else getattr(t, "name", t) for t in family.heads.get(kind, {}).values()]
+    return {str(name).split(".")[0] for name in theirs}
 
 
 def _without_copies(tensors: Mapping[str, Tensor], family: Family, where: Path) -> dict[str, Tensor]:

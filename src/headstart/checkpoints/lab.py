@@ -90,7 +90,7 @@ def write_lab(model: Model, path: str | Path) -> None:
             "only a model of the lab's kind (see `headstart params lab`) has a form in the lab's file"
         )
     head = model.head_config
-    if isinstance(head, Classifier) and (head.pool, head.pooler, head.bias) != ("last", "none", True):
+    if isinstance(head, Classifier) and head != Classifier(head.classes, pool="last", dropout=head.dropout):
         raise CheckpointError("the lab's classifier is one linear layer on the last token, and this one is not")
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     theirs = rename_out(state, sources(state, TABLE))

@@ -37,6 +37,12 @@ def tokens(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave documents out that cannot be read, and list them.")
     ] = False,
+    repeat: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How often a file counts, as reviews.txt=5: text of your kind among other text; several times."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Encode a corpus once, on all cores, into a store that training maps into memory.
@@ -61,6 +67,7 @@ def tokens(
                 column=column,
                 blank_lines=blank_lines,
                 skip_bad=skip_bad,
+                repeat=_times(repeat or []),
                 on_progress=bar,
                 team=team,
             )
@@ -79,6 +86,22 @@ def tokens(
         print_json(result)
     else:
         _print_lines(result, store)
+
+
+def _times(pairs: list[str]) -> dict[str, int]:
+    """
+    >>> _times(["reviews.txt=5"])
+    {'reviews.txt': 5}
+    """
+    from headstart.errors import ConfigError
+
+    found = {name: times for name, _, times in (pair.rpartition("=") for pair in pairs)}
+    wrong = [pair for pair in pairs if not pair.rpartition("=")[2].isdecimal()]
+    if wrong or "" in found:
+        raise ConfigError(
+            "repeat", [f"{pair!r} is no file and number: write it as reviews.txt=5" for pair in wrong or pairs]
+        )
+    return {name: int(times) for name, times in found.items()}
 
 
 class _Bar:

@@ -76,12 +76,19 @@ class Backbone(nn.Module):
         self.angles: Tensor | None
 
     def forward(
-        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, keep: Tensor | None = None
+        self,
+        ids: Tensor,
+        layout: Layout,
+        segments: Tensor | None = None,
+        keep: Tensor | None = None,
+        *,
+        mean: bool = False,
     ) -> Tensor:
         """ids (N,) or (S, L), whichever the layout is of → vectors (…, D).
 
         Some of the vectors may be all that is wanted: `keep` (M,) says which → (M, D). The last layer then works for
-        these alone, which spares a classifier of the first token most of that layer.
+        these alone, which spares a classifier of the first token most of that layer. With `mean`, a vector is the mean
+        of what all the layers made of its token.
         """
         if layout.longest > self.config.window:
             raise ModelError(
@@ -97,9 +104,14 @@ class Backbone(nn.Module):
         bias = self._bias(layout.longest)
         x = self.embeddings(ids, place, segments)
         *layers, last = self.layers
+        seen = []
         for layer in layers:
             x = layer(x, layout, angles, bias)
+            if mean:
+                seen.append(x if keep is None else layout.take(x, keep))
         x = last(x, layout, angles, bias, keep)
+        if mean:
+            x = torch.stack([*seen, x]).mean(0)
         return x if self.norm is None else self.norm(x)
 
     def _bias(self, length: int) -> Tensor | None:

@@ -106,7 +106,7 @@ class ClassifierHead(nn.Module):
     def features(self, ids: Tensor, layout: Layout, segments: Tensor | None, backbone: Backbone) -> Tensor:
         """ids → (S, D): all that a frozen backbone fixes, so it can be computed once and kept."""
         keep = layout.one_each(self.config.pool)
-        x = backbone(ids, layout, segments, keep)
+        x = backbone(ids, layout, segments, keep, mean=self.config.read == "all")
         if keep is None:
             x = layout.pool(x, self.config.pool)
         return backbone.pooled(x) if self.config.pooler == "backbone" else x

@@ -31,8 +31,8 @@ def doctor(study: Study) -> Section | None:
 
 
 def settings(study: Study) -> Section:
-    neural = [arm for arm in study.arms if arm.result.mode != "baseline"]
-    rest = [arm for arm in study.arms if arm.result.mode == "baseline"]
+    neural = [arm for arm in study.arms if arm.result.trained]
+    rest = [arm for arm in study.arms if not arm.result.trained]
     tables = [*_settings_tables(neural, "arm"), *_settings_tables(rest, "baseline")]
     return Section(
         "Settings",

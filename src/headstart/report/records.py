@@ -214,7 +214,7 @@ def _study(
     *,
     intervals: bool,
 ) -> Study:
-    ordered = sorted(comparison.arms, key=lambda arm: arm.mode == "baseline")
+    ordered = sorted(comparison.arms, key=lambda arm: not arm.trained)
     arms = tuple(_read_arm(arm, root, comparison.labels, split) for arm in ordered)
     best = max(comparison.arms, key=valid_accuracy)
     mistakes = _mistakes(_predictions(root / best.runs[0].path, comparison.labels, split))

@@ -82,7 +82,7 @@ def _looks(study: Study) -> dict[str, Look]:
     found: dict[str, Look] = {}
     free = list(range(len(study.arms) + len(USUAL)))
     for arm in (each.result for each in study.arms):
-        if arm.mode == "baseline":
+        if not arm.trained:
             found[arm.name] = Look(sum(look.neutral for look in found.values()), neutral=True)
         else:
             later = [number for number in free if number >= len(USUAL)]
@@ -112,7 +112,7 @@ def _by_epoch(study: Study) -> Section | None:
     baselines = {
         arm.name: float(np.mean([run.valid["accuracy"] for run in arm.runs]))
         for arm in study.comparison.arms
-        if arm.mode == "baseline"
+        if not arm.trained
     }
     for name, value in baselines.items():
         if value >= lowest - 0.05:  # further down it would press the lines together

@@ -32,6 +32,7 @@ from headstart.model.presets import PRESETS
 from headstart.studies.baselines import KINDS, baseline
 from headstart.studies.claims import claim, fingerprint_of, key_of
 from headstart.studies.comparison import Comparison, Mode
+from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import build_classifier, finetune, open_base
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.outcomes import Arm, gather
@@ -130,9 +131,21 @@ class Study:
         runs: dict[tuple[Arm, int], list[Path]] = defaultdict(list)
         for run in self.plan:
             runs[run.arm, run.labels].append(run.folder)
+        for arm, labels, folder in self._ensembles() if self.settings.ensemble else ():
+            runs[arm, labels].append(folder)
         found = gather(runs, reference=self.settings.reference, leaked=self.leaked, root=self.folder)
         write_json(self.folder / "comparison.json", found.to_json())
         return found
+
+    def _ensembles(self) -> Iterator[tuple[Arm, int, Path]]:
+        """Each pretrained run together with the linear model of the same texts; nothing is trained."""
+        linear = {(run.labels, run.seed): run.folder for run in self.plan if run.arm.name == "tfidf"}
+        for run in self.plan:
+            if run.arm.mode in ("full", "frozen"):
+                other = linear.get((run.labels, run.seed)) or linear[run.labels, None]
+                out = run.folder.with_name(run.folder.name.replace(run.arm.mode, f"{run.arm.mode}+tfidf", 1))
+                ensemble(run.folder, other, out, seed=run.seed or 0)
+                yield Arm(f"{run.arm.name}+tfidf", "ensemble"), run.labels, out
 
 
 def compare(settings: CompareSettings, out: str | Path, *, remark: Remark = lambda text: None) -> Comparison:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from headstart.studies.statistics import Estimate
 
-Mode = Literal["scratch", "frozen", "full", "baseline"]
+Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class ArmResult:
     runs: tuple[RunScores, ...]
     scores: Mapping[str, Estimate]
     leak_free: Mapping[str, Estimate] | None  # None where no test row stands in train or valid
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a transformer that this study trained: no baseline, and nothing put together from others."""
+        return self.mode in ("scratch", "frozen", "full")
 
 
 @dataclass(frozen=True)

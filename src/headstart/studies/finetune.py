@@ -151,7 +151,7 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
         config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
     head = usual_head(config, "classifier", classes)
     assert isinstance(head, Classifier)
-    changes: dict[str, Any] = {"dropout": settings.dropout, "pool": settings.pool, "pooler": settings.pooler}
+    changes: dict[str, Any] = {name: getattr(settings, name) for name in ("dropout", "pool", "pooler", "read")}
     head = replace(head, **{name: value for name, value in changes.items() if value is not None})
     torch.manual_seed(settings.seed)
     if settings.mode == "scratch":

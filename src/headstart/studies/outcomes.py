@@ -171,7 +171,7 @@ def _run_scores(arm: Arm, run: Run, root: Path) -> RunScores:
         seed=run.seed,
         valid=statistics.scores(run.valid.probabilities, run.valid.labels),
         test=statistics.scores(run.test.probabilities, run.test.labels),
-        degenerate=None if arm.mode == "baseline" else _degenerate(run),
+        degenerate=None if arm.mode in ("baseline", "ensemble") else _degenerate(run),
     )
 
 
@@ -186,7 +186,7 @@ def _degenerate(run: Run) -> str | None:
 
 def _usual_reference(arms: Sequence[ArmResult]) -> str:
     """Scratch where there is one; else the first that was trained; else the first."""
-    order = {"scratch": 0, "frozen": 1, "full": 1, "baseline": 2}
+    order = {"scratch": 0, "frozen": 1, "full": 1, "baseline": 2, "ensemble": 3}
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 

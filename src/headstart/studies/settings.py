@@ -33,6 +33,9 @@ class LabelledSettings(TrainingSettings):
     pooler: Literal["none", "backbone", "tanh", "relu"] | None = setting(
         None, "What the vector passes through before the last layer; by default as the family does it."
     )
+    read: Literal["last", "all"] | None = setting(
+        None, "Which layers a token's vector is taken from: the last, or the mean of all; by default the last."
+    )
     dropout: float = setting(0.1, "Dropout before the last layer.", least=0, below=1)
     backbone_dropout: float | None = setting(None, "Dropout in the backbone; by default as it was.", least=0, below=1)
     smoothing: float = setting(0.0, "Label smoothing.", least=0, below=1)
@@ -80,6 +83,7 @@ class CompareSettings(LabelledSettings):
     full: tuple[str, ...] = setting((), "A setting of the arms that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = setting((), "A setting of the arms that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = setting((), "A setting of the arms from scratch, as lr=1e-4.")
+    ensemble: bool = setting(False, "Let each pretrained arm answer together with the linear model too: an arm more.")
     jobs: int = setting(1, "Runs side by side, each in a process of its own.", least=1)
     keep_models: bool = setting(False, "Keep the weights of every run, not of the first seed on all labels alone.")
     test_share: float = setting(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)

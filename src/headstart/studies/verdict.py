@@ -43,7 +43,7 @@ def pairs(arms: Sequence[ArmResult], reference: str) -> tuple[tuple[str, str], .
 
     Every arm but the most frequent label against the reference; then, where they are not among these: what speaks for
     pretraining against scratch and against the other way of using the same base, the best base against the others,
-    and the best neural arm against the linear model.
+    the best neural arm against the linear model, and what answers together with it against it alone.
     """
     found = [(arm.name, reference) for arm in arms if arm.name not in (reference, "majority")]
     for base in _bases(arms):
@@ -53,6 +53,7 @@ def pairs(arms: Sequence[ArmResult], reference: str) -> tuple[tuple[str, str], .
     found += [(rivals[0].name, arm.name) for arm in rivals[1:]]
     linear, neural = _named(arms, "tfidf"), _best(_neural(arms))
     found += [(neural.name, linear.name)] if neural and linear else []
+    found += [(arm.name, linear.name) for arm in arms if linear and arm.mode == "ensemble"]
     once: list[tuple[str, str]] = []
     for one, other_name in found:
         if (one, other_name) not in once and (other_name, one) not in once:
@@ -72,7 +73,7 @@ def speakers(arms: Sequence[ArmResult]) -> Iterator[tuple[ArmResult, ArmResult]]
 
 
 def _neural(arms: Sequence[ArmResult]) -> list[ArmResult]:
-    return [arm for arm in arms if arm.mode != "baseline"]
+    return [arm for arm in arms if arm.trained]
 
 
 def _bases(arms: Sequence[ArmResult]) -> list[str | None]:
@@ -309,8 +310,17 @@ def _baselines(comparison: Comparison) -> Iterator[str]:
         found = None if neural is None else comparison.difference(neural.name, linear.name)
         end = "" if found is None or neural is None else f"; {_judged(found, neural, arms)}"
         yield f"A linear model on word counts reaches {_accuracy(linear)}{end}."
+        yield from _ensembles(comparison, linear)
     if majority is not None and neural is None:
         yield f"Always giving the most frequent label reaches {_accuracy(majority)}."
+
+
+def _ensembles(comparison: Comparison, linear: ArmResult) -> Iterator[str]:
+    for arm in comparison.arms:
+        found = comparison.difference(arm.name, linear.name) if arm.mode == "ensemble" else None
+        if found is not None:
+            alone = f"against {_accuracy(linear)} of the linear model alone, {_by(found.scores['accuracy'])}"
+            yield f"Together ({arm.name}) they reach {_accuracy(arm)} ({alone})."
 
 
 def _degenerate(comparison: Comparison) -> Iterator[str]:

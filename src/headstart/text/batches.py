@@ -507,7 +507,7 @@ class MaskedBatches:
 
 
 class PairBatches:
-    """`batch_size` pairs a step for BERT's two objectives.
+    """About `batch_size` × `window` tokens a step, as the others have, in pairs for BERT's two objectives.
 
     A pair is a stretch of a document in two parts, or the first part and as much from another document, half of the
     time each. Label 0: the second follows the first. Label 1: it does not.
@@ -525,9 +525,10 @@ class PairBatches:
         whole: bool = False,
     ) -> None:
         self.tokenizer, self.masking = tokenizer, masking
-        self.batch_size, self.whole = batch_size, whole
+        self.tokens, self.whole = window * batch_size, whole
         self.seed = 0 if whole else seed
-        room = window - len(tokenizer.wrap([], [])[0])
+        self.around = len(tokenizer.wrap([], [])[0])
+        room = window - self.around
         if room < 2:
             raise ModelError(f"a window of {window} tokens has no room for a pair: choose a longer one")
         self.pieces = Pieces.cut(documents, (), (), room, each=True)
@@ -535,16 +536,27 @@ class PairBatches:
         self.owner = self.pieces.document[self.stretches]  # the document of each, in rising order
         if len(np.unique(self.owner)) < 2:
             raise DataError("tokens", "next-sentence pairs need two documents of two tokens or more in this split")
+        self._edges: tuple[int, Ints] | None = None  # of the last epoch that was asked for
+
+    def visit(self, epoch: int) -> Ints:
+        count = len(self.stretches)
+        return np.arange(count) if self.whole else order(count, self.seed, epoch)
+
+    def edges(self, epoch: int) -> Ints:
+        """(steps + 1,): where in the epoch's order each step begins."""
+        if self._edges is None or self._edges[0] != epoch:
+            lengths = self.pieces.length[self.stretches[self.visit(epoch)]] + self.around
+            self._edges = epoch, token_edges(lengths, self.tokens)
+        return self._edges[1]
 
     def steps(self, epoch: int) -> int:
-        return -(-len(self.stretches) // self.batch_size)
+        return len(self.edges(epoch)) - 1
 
     def batch(self, epoch: int, step: int) -> Batch:
-        count = len(self.stretches)
-        visit = np.arange(count) if self.whole else order(count, self.seed, epoch)
+        edges = self.edges(epoch)
         key = (self.seed, 0 if self.whole else epoch)
         rows, segments, labels = [], [], []
-        for number in visit[step * self.batch_size : (step + 1) * self.batch_size]:
+        for number in self.visit(epoch)[edges[step] : edges[step + 1]]:
             ids, parts, label = self._pair(int(number), random(*key, int(number), 2))
             rows.append(self.masking.hide(ids, (*key, int(number), 1)))
             segments.append(parts)

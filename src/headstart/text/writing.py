@@ -18,8 +18,8 @@ import shlex
 import shutil
 import signal
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -32,7 +32,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from headstart.errors import ConfigError, DataError, HeadstartError
+from headstart.errors import ConfigError, DataError, HeadstartError, did_you_mean
 from headstart.text.documents import expand, read_documents
 from headstart.text.encoder import Encoder
 from headstart.text.examples import content_hash
@@ -85,13 +85,15 @@ def write_store(
     column: str | None = None,
     blank_lines: bool = False,
     skip_bad: bool = False,
+    repeat: Mapping[str, int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     team: Sharing = ALONE,
 ) -> Store:
     """Encode the documents of files, folders and globs into a token store at `out`.
 
     `valid` is the share of documents held out, `workers` the number of processes (all cores if None; 1 encodes in
-    this process). `column`, `blank_lines` and `skip_bad` say how files are read, as in `read_documents`.
+    this process). `column`, `blank_lines` and `skip_bad` say how files are read, as in `read_documents`. `repeat` says
+    how often a file counts, by its name or path: its documents stand in the store so many times.
 
     What an interrupted run has finished is kept and gone on from. Where `out` already holds the whole store of the
     same files, tokenizer and options, it is checked and returned; where it holds anything else, that is an error.
@@ -104,23 +106,26 @@ def write_store(
     if workers is not None and workers < 1:
         raise ConfigError("workers", [f"{workers} processes, expected at least 1"])
     out = Path(out)
-    files = expand(paths)
+    files = _repeated(expand(paths), repeat or {})
     stamps = _stamps(files)
     reading = {"column": column, "blank_lines": blank_lines, "skip_bad": skip_bad}
+    sources = {path: _source(path) for path in dict.fromkeys(files)}
     plan = {
         "format": FORMAT,
         "tokenizer": tokenizer.fingerprint,
         "dtype": id_type(tokenizer.size),
         "valid": float(valid),
         "reading": reading,
-        "sources": [_source(path) for path in files],
+        "sources": [sources[path] for path in files],
     }
     _agree(team, plan)
     if team.told((out / "store.json").exists()):
         return _same_store(out, plan) if team.rank == 0 else Store.open(out)
 
     skipped = Skipped() if skip_bad else None
-    documents = read_documents(files, column=column, blank_lines=blank_lines, skipped=skipped)
+    documents = chain.from_iterable(
+        read_documents([path], column=column, blank_lines=blank_lines, skipped=skipped) for path in files
+    )
     chunks = _chunks(document.text for document in documents)
     first = next(chunks, None)
     if first is None:
@@ -191,6 +196,20 @@ def _source(path: Path) -> dict[str, Any]:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
+def _repeated(files: Sequence[Path], repeat: Mapping[str, int]) -> list[Path]:
+    """The files, each as often as it counts."""
+    times = dict.fromkeys(files, 1)
+    for name, count in repeat.items():
+        named = [path for path in files if name in (path.name, str(path))]
+        if not named:
+            known = did_you_mean(name, [path.name for path in files])
+            raise ConfigError("repeat", [f"{name} is none of the files of the corpus: {known}"])
+        if count < 1:
+            raise ConfigError("repeat", [f"{name}={count}: a file counts once at least"])
+        times |= dict.fromkeys(named, count)
+    return [path for path in files for _ in range(times[path])]
+
+
 def _stamps(files: Sequence[Path]) -> list[tuple[int, int] | None]:
     """What tells that a file was touched."""
     stats = [path.stat() if path.exists() else None for path in files]
@@ -204,7 +223,9 @@ def _listed(skipped: Skipped | None) -> str | None:
 def _command(files: Sequence[Path], out: Path, plan: dict[str, Any]) -> str:
     """The command that finishes this store, wherever it is typed; the tokenizer is in the folder by then."""
     reading = plan["reading"]
-    words = ["headstart", "tokens", *(str(path.absolute()) for path in files)]
+    times = Counter(path.absolute() for path in files)
+    words = ["headstart", "tokens", *map(str, times)]
+    words += [word for path, count in times.items() if count > 1 for word in ("--repeat", f"{path}={count}")]
     words += ["--tokenizer", str(out.absolute()), "--out", str(out.absolute()), "--valid", str(plan["valid"])]
     words += ["--column", reading["column"]] if reading["column"] is not None else []
     words += ["--blank-lines"] if reading["blank_lines"] else []

@@ -169,10 +169,10 @@ class Loop:
         )
         self.average = Average(self.model, s.average) if s.average else None
         on_gpu = self.model.device.type == "cuda"
-        # Gradual unfreezing changes what a step does, and an average changes its weight from step to step. Without
-        # our kernel the vocabulary's loss asks the device for numbers, which nothing that is recorded may.
+        # Gradual unfreezing changes what a step does. Without our kernel the vocabulary's loss asks the device for
+        # numbers, which nothing that is recorded may.
         several = distributed.team().size > 1
-        steady = self.optimizer.recordable and self.average is None and not s.unfreeze and not several
+        steady = self.optimizer.recordable and not s.unfreeze and not several
         steady = steady and slopes_gpu.HERE
         kind = Recorded if on_gpu and steady else Stepper
         self.stepper = kind(self.model, self.spread, self.optimizer, self.average, s.clip or math.inf, self.precision)

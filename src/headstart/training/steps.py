@@ -67,7 +67,7 @@ class Stepper:
                     some = share_of(batch, 0, every)
                     assert some is not None
                     self.gradients(some.to(counts.device), counts, weight=0.0)
-        return self.move(distributed.sum_over(total))
+        return self.averaged(self.move(distributed.sum_over(total)))
 
     def counts(self, batch: Batch) -> Tensor:
         """How many terms each part of the loss has, and at least 1."""
@@ -95,9 +95,13 @@ class Stepper:
         found = torch.cat([total, norm.double()[None]])
         over = (norm / self.clip).clamp(min=1.0).float()
         self.optimizer.step(None, divide=over, skip=~found.isfinite().all())
+        self.optimizer.zero_grad()
+        return found
+
+    def averaged(self, found: Tensor) -> Tensor:
+        """Let the average follow a step that was taken. Its weight changes from step to step: it is never recorded."""
         if self.average and (found.is_cuda or found.isfinite().all()):
             self.average.update(self.model)  # on a GPU, of weights that stayed, where the step was skipped
-        self.optimizer.zero_grad()
         return found
 
 
@@ -119,7 +123,7 @@ class Recorded(Stepper):
         self.optimizer.set_rate(factor)
         if size not in self.recordings and (self.seen[size] <= WARM or len(self.recordings) == MOST):
             seed(0)
-            return self.move(self.gradients(full.to(counts.device), counts))
+            return self.averaged(self.move(self.gradients(full.to(counts.device), counts)))
         if size not in self.recordings:
             static = full.to(counts.device)
             self.recordings[size] = static, counts, self.record(static, counts)
@@ -128,7 +132,7 @@ class Recorded(Stepper):
         for name, value in full.tensors().items():
             getattr(static, name).copy_(value, non_blocking=True)
         seed(0)
-        return play()
+        return self.averaged(play())
 
     def record(self, static: Batch, counts: Tensor) -> Play:
         """What plays the step that these tensors hold the inputs of."""

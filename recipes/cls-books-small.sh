@@ -1,0 +1,24 @@
+#!/bin/sh
+# `small`, masked (29.9 million parameters), pretrained on French text, then scratch, frozen and full on the lab's reviews,
+# and together with the linear model.
+#
+#     recipes/cls-books-small.sh DATA OUT
+#
+# DATA is that of cls-books-lab.sh, and the same text is read; the lab's pieces have no mask, so a tokenizer is trained.
+# OUT gets `tokenizer`, `store`, the language model `small`, the sweep `rates`, from which the learning rate is taken that
+# does best on valid, and the study `tuned`.
+. "$(dirname "$0")/study.sh"
+[ $# -eq 2 ] || fail "name the folder of the data and the folder to write: DATA OUT"
+data=$1 out=$2
+need "$data/cls-books/train.review.spm" "$data/corpora/fr-reviews.txt.xz"
+set -- --data "$data/cls-books/train.review.spm" --valid "$data/cls-books/valid.review.spm" --test "$data/cls-books/test.review.spm"
+
+mkdir -p "$out"
+[ -f "$out/cls-books-train.txt" ] || plain "$data/cls-books/train.review.spm" > "$out/cls-books-train.txt"
+[ -f "$out/tokenizer/tokenizer.json" ] || headstart tokenizer train "$data"/corpora/fr-*.txt.xz "$out/cls-books-train.txt" \
+    --kind unigram --size "${PIECES:-50001}" --out "$out/tokenizer"
+headstart tokens "$data"/corpora/fr-*.txt.xz "$out/cls-books-train.txt" --tokenizer "$out/tokenizer" --out "$out/store" \
+    --repeat fr-reviews.txt.xz=8 --repeat cls-books-train.txt=8
+pretrained cls-books-small.toml "$out/store" "$out/small"
+swept cls-books-tuning.toml "$out/rates" "$@" --init "$out/small" --grid "lr=${RATES:-5e-5,1e-4,2e-4}"
+compared cls-books-tuning.toml "$out/tuned" "$@" --init "small=$out/small" --full "lr=$(chosen lr "$out/rates")" --ensemble

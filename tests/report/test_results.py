@@ -1,0 +1,87 @@
+"""docs/results.md: from a study folder to a file, and from files to the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from headstart.studies.compare import compare
+from headstart.studies.finetune import finetune
+from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
+from headstart.studies.sweep import sweep
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """docs/results.py with a page of its own."""
+    spec = importlib.util.spec_from_file_location("results_of_docs", DOCS / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    for name, path in (("RESULTS", "results"), ("IMAGES", "images"), ("PAGE", "results.md")):
+        monkeypatch.setattr(module, name, tmp_path / path)
+    return module
+
+
+def data(world: Path) -> dict[str, Any]:
+    files = {
+        name: str(world / f"{split}.txt") for name, split in (("data", "train"), ("valid", "valid"), ("test", "test"))
+    }
+    return {**files, "epochs": 2, "lr": 2e-3}
+
+
+def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Path) -> None:
+    settings = CompareSettings(
+        **data(world), init=(str(base),), seeds=2, arms="scratch,full", labels="20,all", ensemble=True
+    )
+    found = compare(settings, tmp_path / "study")
+    about = ["--name", "reviews", "--title", "Made-up reviews", "--command", "recipes/made-up.sh DATA OUT"]
+    results.main(["add", str(tmp_path / "study"), *about, "--reported", "full=0.9 elsewhere"])
+    row = json.loads((tmp_path / "results" / "reviews.json").read_text())
+    assert {each["arm"]: each["test"]["value"] for each in row["rows"]} == {
+        arm.name: round(arm.scores["accuracy"].value, 4) for arm in found.arms
+    }
+    assert row["verdict"] == list(found.verdict)
+    assert (row["budgets"], row["runs"], row["epochs"].keys()) == ([20, 120], 18, {"scratch", "full"})
+    (tmp_path / "results.md").write_text("# Page\n\n<!-- result reviews -->\nold\n<!-- end -->\n\nText that stays.\n")
+    page = results.page()
+    full = found.arm("full").scores["accuracy"]
+    assert "| full | 0.9 elsewhere | " in page
+    assert f"{full.value:.3f} ({full.low:.3f} to {full.high:.3f})" in page
+    assert "`recipes/made-up.sh DATA OUT`" in page
+    assert "Text that stays." in page
+    assert "old" not in page.split("Text")[0].splitlines()
+    (tmp_path / "results.md").write_text(page)
+    assert results.page() == page
+    figure = results.figures()["reviews.svg"]
+    assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
+    assert {"scratch", "full"} <= {each.text for each in ElementTree.fromstring(figure).iter() if each.text}
+
+
+def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_path: Path) -> None:
+    sweep(SweepSettings(**data(world), init=str(base), grid=("lr=1e-3,1e-2", "dropout=0.0,0.1")), tmp_path / "sweep")
+    finetune(FinetuneSettings(**data(world), init=str(base), mode="frozen"), tmp_path / "run")
+    table, run = results.gather(tmp_path / "sweep"), results.gather(tmp_path / "run")
+    assert [row["settings"]["dropout"] for row in table["rows"]] == ["0", "0.1", "0", "0.1"]
+    assert sum(row["best"] for row in table["rows"]) == 1
+    assert "best on valid" in results._table(table["rows"], None)
+    assert run["rows"][0]["arm"] == "frozen"
+    assert run["rows"][0]["seeds"] == [0]
+
+
+def test_every_file_has_its_place(results: ModuleType, tmp_path: Path) -> None:
+    results.write(tmp_path / "results" / "one.json", {"rows": [], "hardware": "a machine", "date": "2026-11-15"})
+    (tmp_path / "results.md").write_text("<!-- result two -->\n<!-- end -->\n")
+    with pytest.raises(SystemExit, match=r"one\.json has no place on the page; the page has a place for two"):
+        results.page()

@@ -1,0 +1,88 @@
+"""The recipes of the experiments: settings that their studies know, scripts that run from the data to the studies."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headstart.checkpoints.folder import load
+from headstart.cli.options import merge
+from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings
+from tests.studies.made_up import corpus, write_reviews
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+SCRIPTS = {"cls-books-lab": 2, "cls-books-small": 2, "objectives": 2, "sst": 3, "cfimdb": 3, "task-text": 3}
+
+
+def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """A script as a user runs it, with the headstart of this Python."""
+    surroundings = {**os.environ, **more, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [str(RECIPES / f"{name}.sh"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=280)
+
+
+@pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small", "objectives", "task-text"])
+def test_settings_of_pretraining(name: str) -> None:
+    given = {"store": "store", **({"init": "base"} if name == "task-text" else {})}
+    settings = merge(PretrainSettings, RECIPES / f"{name}.toml", given)
+    assert settings.steps is not None
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen", "scratch"])
+@pytest.mark.parametrize("name", ["cls-books-tuning", "sst", "cfimdb"])
+def test_settings_of_fine_tuning(name: str, mode: str) -> None:
+    one = merge(FinetuneSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": "base", "mode": mode})
+    several = merge(CompareSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": ["base"]})
+    assert one.pool == several.pool == "mean"
+    assert (one.lr == several.lr) == (not any(each.startswith("lr=") for each in getattr(several, mode)))
+
+
+@pytest.mark.parametrize(("name", "count"), SCRIPTS.items())
+def test_what_is_missing_is_one_line(name: str, count: int, tmp_path: Path) -> None:
+    done = run(name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{name}: name the folder of the data")
+    done = run(name, *[tmp_path / "nowhere"] * count)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{name}: there is no {tmp_path / 'nowhere'}" in done.stderr
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    for name in ("sst", "cfimdb"):
+        (folder / name).mkdir(parents=True)
+        for seed, split in enumerate(("train", "dev", "test")):
+            write_reviews(folder / name / f"{split}.txt", 60, seed)
+    (folder / "corpora").mkdir()
+    with lzma.open(folder / "corpora" / "en-imdb.txt.xz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(corpus(100, 5)) + "\n")
+    return folder
+
+
+@pytest.mark.slow
+def test_from_the_data_to_the_studies(data: Path, base: Path, tmp_path: Path) -> None:
+    """Text like the task's own, SST with both bases, CFIMDB with its predictions; everything again changes nothing."""
+    out, tiny = tmp_path / "out", {"STUDY": "--seeds 2 --quiet --window 16", "SWEEP": "--quiet --window 16"}
+    for _ in range(2):
+        done = run("task-text", data, base, out, PRETRAIN="--steps 2 --batch-size 4 --window 16 --quiet")
+        assert done.returncode == 0, done.stderr
+    assert load(out / "reviews" / "model").model.config == load(base).model.config
+    grid = {"RATES": "1e-3,1e-2", "BATCHES": "16", "DROPOUTS": "0.1", "EPOCHS": "1", "SWEEPERS": "2"}
+    done = run("sst", data, base, out / "sst", MORE=f"reviews={out / 'reviews'}", **tiny, **grid)
+    assert done.returncode == 0, done.stderr
+    best = next(trial for trial in json.loads((out / "sst/table/sweep.json").read_text())["trials"] if trial["best"])
+    full = json.loads((out / "sst" / "full" / "comparison.json").read_text())
+    assert [arm["name"] for arm in full["arms"][2:]] == [f"full:{base.name}", "full:reviews"]
+    assert f'"lr={best["settings"]["lr"]}"' in (out / "sst" / "full" / "study.toml").read_text()
+    done = run("cfimdb", data, base, out / "cfimdb", TUNE="--window 16 --epochs 1 --quiet", **tiny)
+    assert done.returncode == 0, done.stderr
+    handed_in = (out / "cfimdb" / "handed-in" / "test-predictions.txt").read_text().splitlines()
+    texts = [line.partition(" ||| ")[2] for line in (data / "cfimdb" / "test.txt").read_text().splitlines()]
+    assert [line.partition(" ||| ")[2] for line in handed_in] == texts
