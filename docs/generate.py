@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import results
 from typer.main import get_command
 
+import results
 from headstart.cli import app
 
 DOCS = Path(__file__).parent
