@@ -28,7 +28,7 @@ from headstart.training.objectives import (
 )
 from headstart.training.optim import Average, build_optimizer
 from headstart.training.precision import Precision
-from headstart.training.steps import Play, Recorded, Stepper, filled
+from headstart.training.steps import Halves, Play, Recorded, Stepper, filled
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are recorded on CUDA alone")
 WINDOW = 64
@@ -144,6 +144,31 @@ def test_played_back_it_is_the_same_step(head: HeadConfig, objective: Objective)
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)
         torch.testing.assert_close(stepper.average.weights[name], average.weights[name], rtol=0, atol=1e-6)
     assert stepper.average.updates == average.updates == 24
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("head", "objective"), CASES)
+def test_halves_have_the_gradients_of_their_wholes(head: HeadConfig, objective: Objective, frozen: bool) -> None:
+    """In float32, where a half is as good as the whole."""
+    model = model_with(head).train()
+    if frozen:
+        model.freeze()
+    spread, batch = Spread.of(model, objective, shard=False, changing=False), batch_for(objective, [5, 9, 2])
+    halves = Halves(spread.module, torch.float32)
+    assert len(halves.moving) == (
+        sum(name.startswith("model.head") for name in halves.wholes) if frozen else len(halves.wholes)
+    )
+    with torch.no_grad():  # a step of the optimizer
+        for p in model.parameters():
+            p.add_(0.01 * p.requires_grad)
+    slopes = []
+    for sums in (spread.module, halves.sums):
+        torch.stack(list(sums(batch).values())).sum().backward()  # type: ignore[no-untyped-call]
+        halves.give_gradients()
+        slopes.append({name: p.grad for name, p in model.named_parameters()})
+        model.zero_grad()
+    for name, slope in slopes[0].items():
+        torch.testing.assert_close(slopes[1][name], slope, rtol=0, atol=0)
 
 
 def test_sizes_beyond_the_limit_are_taken_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
