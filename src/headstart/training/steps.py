@@ -32,7 +32,7 @@ from headstart.training.precision import Precision, autocast
 
 Seed = Callable[[int], None]  # draws dropout for a share anew
 Play = Callable[[], Tensor]
-WARM = 3  # steps of one size before it is recorded: kernels are chosen and compiled in these
+WARM = 1  # steps of one size before it is recorded: kernels are chosen and compiled in them
 MOST = 64  # sizes that are recorded
 
 
@@ -216,7 +216,7 @@ def filled(batch: Batch, window: int) -> Batch:
     changed: dict[str, Any] = {}
     if ragged or more:
         longest = max(batch.longest, more - others + 1)
-        changed["longest"] = min(window, longest + -longest % 64)
+        changed["longest"] = min(window, max(64, 1 << (longest - 1).bit_length()))
     if more:
         each = np.append(np.ones(others - 1, dtype=np.int32), np.int32(more - others + 1))
         ends = batch.starts[-1:] + torch.from_numpy(np.cumsum(each, dtype=np.int32))
