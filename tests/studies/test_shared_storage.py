@@ -273,6 +273,25 @@ def test_one_machine_at_a_time_takes_a_trial_and_one_that_falls_silent_loses_its
         machine.engine.dispose()
 
 
+def test_a_connection_whose_question_is_never_answered_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    """Else each question that follows, to roll back and to close, would wait as long."""
+    import psycopg
+
+    monkeypatch.setattr(storing, "GRACE", 0.5)
+    connection = storing._connection().connect(
+        host="127.0.0.1", port=server.port, dbname="postgres", user="anna", password=PASSWORD
+    )
+    server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1")
+    finally:
+        server.signal(signal.SIGCONT)
+    assert connection.closed
+
+
 def test_one_queue_for_all_who_share_an_sqlite_file(world: Path, base: Path, tmp_path: Path) -> None:
     """SQLite itself would give a trial that waits to two who ask at once."""
 
