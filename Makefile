@@ -12,6 +12,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || \
 	  { echo "make: headstart needs Python 3.11 or newer with venv and pip; name it with PYTHON=/path/to/python3"; exit 2; }
 	$(PYTHON) -m venv .venv
+	@echo "installing what requirements.lock names: some minutes, once"
 	$(BIN)/pip install --quiet -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(STAMP)

@@ -43,7 +43,7 @@ WORK = {
     "attention": r"flash|sdpa|fmha",
     "products": r"gemm|nvjet|cutlass|splitK",
     "optimizer": r"multi_tensor|adam",
-    "copies": r"Memcpy|Memset|copy",
+    "copies": r"Memcpy|Memset|direct_copy|bfloat16_copy",
     "the rest": r"",
 }
 

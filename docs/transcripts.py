@@ -105,7 +105,7 @@ class Shell:
     def close(self) -> None:
         for server in self.serving:
             server.terminate()
-            server.wait()
+            server.communicate()
 
 
 def take_picture(report: Path, picture: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -99,16 +100,21 @@ def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
     assert words([*done, *rest], 1) == "2 of 5 runs done, about 2 min left"
     assert words([*done, *rest], 2) == "2 of 5 runs done, about 60 s left"
     assert words([look("full", 100, 0.0, 0.0)], 1) == "0 of 1 runs done"
+    # A baseline is done in no time, and the others will not be.
+    first = [look("tfidf", 100, 1.0, 0.2), look("full", 100, 0.0, 0.0)]
+    assert words(first, 1) == "1 of 2 runs done"
+    assert words(first[:1], 1) == "1 of 1 runs done"
 
 
 def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
     running, waiting, over = (planned(name, 40, tmp_path / name) for name in ("full", "frozen", "scratch"))
-    steps: list[dict[str, Any]] = [{"event": "step", "step": i, "total": 10} for i in range(1, 5)]
+    steps: list[dict[str, Any]] = [{"event": "step", "step": i, "total": 10, "seconds": 3.0} for i in range(1, 5)]
     events = [*steps, {"event": "evaluated", "scores": {"accuracy": 0.75}}]
     running.folder.mkdir()
     text = "".join(json.dumps(event) + "\n" for event in events)
     (running.folder / "events.jsonl").write_text(text + '{"event": "st')  # a line that is being written
     (running.folder / "run.toml").touch()
+    os.utime(running.folder / "run.toml", (0, 0))  # begun long ago, and interrupted
     over.folder.mkdir()
     (over.folder / "result.json").write_text(json.dumps({"valid": {"accuracy": 0.5}}))
     (over.folder / "manifest.json").write_text(json.dumps({"seconds": 12.0}))
@@ -124,4 +130,4 @@ def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"full +0/1 +0\.7500 +seed 0 40 %", shown)
     assert re.search(r"scratch +1/1 +0\.5000", shown)
-    assert "1 of 3 runs done, about" in shown
+    assert "1 of 3 runs done, about 48 s left" in shown  # 6 steps of one and 10 of another, 3 s each

@@ -122,10 +122,12 @@ def test_verify_resume_wants_to_know_the_study(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.name)
 def test_every_recipe_is_one(path: Path) -> None:
-    if read_toml(path)["study"] == "pretrain":
-        merge(PretrainSettings, path, {"store": "store"})  # which is made first, and named on the command line
+    """With what it leaves to the command line: where the data and the base lie."""
+    found = read_toml(path)
+    if found["study"] == "pretrain":
+        merge(PretrainSettings, path, {"store": "store", **({} if "model" in found else {"init": "base"})})
     else:
-        merge(FinetuneSettings, path, {})
+        merge(FinetuneSettings, path, {name: name for name in ("data", "init") if name not in found})
 
 
 def test_the_recipes_say_what_the_courses_say() -> None:

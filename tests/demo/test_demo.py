@@ -35,6 +35,7 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
         assert f"\n{arm} " in found.stdout
     for sentence in json.loads(Path("headstart-demo/comparison.json").read_text())["verdict"]:
         assert sentence in found.stdout
+    assert found.stderr.startswith("a classifier of French book reviews, trained from scratch, on a frozen base")
     assert "8 of 8 runs done" in found.stderr
     *_, blank, report, last = found.stdout.splitlines()
     assert (blank, report) == ("", "report: headstart-demo/report.html")

@@ -166,6 +166,19 @@ def test_python_of_a_page_runs(page: str) -> None:
         exec(compile(block, page, "exec"), {})
 
 
+def test_what_a_page_serves_ends_with_its_shell(tmp_path: Path) -> None:
+    shell = transcripts.Shell(tmp_path)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "headstart").write_text("#!/bin/sh\necho ready\nexec sleep 300\n", encoding="utf-8")
+    (tmp_path / "bin" / "headstart").chmod(0o755)
+    shell.surroundings["PATH"] = f"{tmp_path / 'bin'}:{shell.surroundings['PATH']}"
+    assert shell.run("headstart serve reviews") == "ready\n"
+    shell.close()
+    (server,) = shell.serving
+    assert server.returncode is not None
+    assert server.stdout.closed
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("page", PAGES)

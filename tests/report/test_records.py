@@ -50,6 +50,8 @@ def test_the_mistakes_are_the_surest_of_the_arm_that_is_best_on_valid(books: Pat
     sure = sorted((row[f"probability:{row['predicted']}"] for row in wrong), reverse=True)[:MISTAKES]
     assert [mistake.confidence for mistake in study.mistakes] == pytest.approx(sure)
     assert all(mistake.predicted != mistake.label for mistake in study.mistakes)
+    places = {(Path(row["path"]).name, row["line"]) for row in wrong}
+    assert {(mistake.file, mistake.line) for mistake in study.mistakes} <= places
 
 
 def test_the_pretraining_of_a_base_is_found_by_itself_and_told_once(books: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -199,6 +201,9 @@ def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path:
     for run in study.plan:
         if run.arm.mode != "baseline":
             assert [e["step"] for e in read_events(run.folder) if e["event"] == "step"] == list(range(1, 16))
+    # And where all is done, nobody is started.
+    with mock.patch.object(multiprocessing, "get_context", side_effect=AssertionError):
+        run_study(study)
 
 
 def test_a_killed_comparison_goes_on_where_it_was(world: Path, base: Path, tmp_path: Path) -> None:

@@ -125,11 +125,14 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(world: Path, base: Pat
 
 def test_settings_reach_the_head(world: Path, base: Path) -> None:
     model = build_classifier(
-        load(base).model, settings(world, base, pool="first", pooler="tanh", dropout=0.4, backbone_dropout=0.2), 3
+        load(base).model,
+        settings(world, base, pool="first", read="all", pooler="tanh", dropout=0.4, backbone_dropout=0.2),
+        3,
     )
     assert model.head_config is not None
     assert model.head_config.to_mapping() == {
         "classes": 3,
+        "read": "all",
         "pool": "first",
         "pooler": "tanh",
         "bias": True,

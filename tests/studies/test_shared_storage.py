@@ -25,6 +25,7 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.studies import search as searching
+from headstart.studies import storage as storing
 from headstart.studies import trials as trying
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
@@ -209,7 +210,7 @@ def test_a_driver_that_is_not_installed(
 def test_a_server_that_says_nothing_is_given_up_within_the_time_out(
     world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: int, theirs: str
 ) -> None:
-    monkeypatch.setitem(searching.REACH, "connect_timeout", ours)
+    monkeypatch.setitem(storing.REACH, "connect_timeout", ours)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://anna@127.0.0.1:{silent.getsockname()[1]}/sweeps{theirs}"
         began = time.monotonic()
@@ -243,28 +244,28 @@ def test_one_machine_at_a_time_takes_a_trial_and_one_that_falls_silent_loses_its
 ) -> None:
     import sqlalchemy
 
-    monkeypatch.setattr(searching, "GRACE", 2)
+    monkeypatch.setattr(storing, "GRACE", 2)
     url = database.replace("postgresql://", "postgresql+psycopg://")
     machines = [SimpleNamespace(engine=sqlalchemy.create_engine(url)) for _ in range(2)]
     taken: list[float] = []
 
     def take() -> None:
-        with searching._alone(machines[1], "one"):
+        with storing.alone(machines[1], "one"):
             taken.append(time.monotonic())
 
     def wait_for(seconds: float) -> None:
         """The other wants a turn while we have it, for so many seconds or until it has its own."""
         taken.clear()
         other = threading.Thread(target=take, daemon=True)
-        with searching._alone(machines[0], "one"):
+        with storing.alone(machines[0], "one"):
             other.start()
             other.join(seconds)
             had_it = bool(taken)
         other.join(20)
         assert taken
-        assert had_it == (seconds > searching.GRACE)
+        assert had_it == (seconds > storing.GRACE)
 
-    with searching._alone(machines[0], "another search"):
+    with storing.alone(machines[0], "another search"):
         take()
     wait_for(0.5)
     wait_for(20)
@@ -272,12 +273,31 @@ def test_one_machine_at_a_time_takes_a_trial_and_one_that_falls_silent_loses_its
         machine.engine.dispose()
 
 
+def test_a_connection_whose_question_is_never_answered_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    """Else each question that follows, to roll back and to close, would wait as long."""
+    import psycopg
+
+    monkeypatch.setattr(storing, "GRACE", 0.5)
+    connection = storing._connection().connect(
+        host="127.0.0.1", port=server.port, dbname="postgres", user="anna", password=PASSWORD
+    )
+    server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1")
+    finally:
+        server.signal(signal.SIGCONT)
+    assert connection.closed
+
+
 def test_one_queue_for_all_who_share_an_sqlite_file(world: Path, base: Path, tmp_path: Path) -> None:
     """SQLite itself would give a trial that waits to two who ask at once."""
 
     def queue(folder: str, url: str | None) -> Path:
         given = settings(world, base, storage=url)
-        return searching._queue(trying.Trials(given, tmp_path / folder, {}, None, print))
+        return storing.queue(trying.Trials(given, tmp_path / folder, {}, None, print))
 
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     assert queue("a", url) == queue("b", url) == queue("b", f"{url}?timeout=5") == tmp_path / "shared.db"
@@ -322,7 +342,7 @@ def test_what_is_told_is_what_the_server_said_last() -> None:
                 raise PendingRollbackError("Please rollback() fully before proceeding")  # noqa: B904
         except PendingRollbackError as error:
             raise RuntimeError("an exception") from error
-    assert searching._first_line(caught.value) == "connection refused"
+    assert storing._first_line(caught.value) == "connection refused"
 
 
 def test_a_trial_whose_process_died_before_its_first_sign_of_life_is_run(
@@ -330,8 +350,8 @@ def test_a_trial_whose_process_died_before_its_first_sign_of_life_is_run(
 ) -> None:
     import optuna
 
-    monkeypatch.setattr(searching, "HEARTBEAT", 1)
-    monkeypatch.setattr(searching, "GRACE", 1)
+    monkeypatch.setattr(storing, "HEARTBEAT", 1)
+    monkeypatch.setattr(storing, "GRACE", 1)
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     sweep(settings(world, base, storage=url, trials=1), tmp_path / "s")
     known = optuna.load_study(study_name=None, storage=url)
@@ -347,8 +367,8 @@ def test_a_storage_that_is_back_soon_was_never_away_and_one_that_is_not_ends_the
 ) -> None:
     import sqlalchemy.exc
 
-    monkeypatch.setattr(searching, "HEARTBEAT", 0.01)
-    monkeypatch.setattr(searching, "GRACE", 0.5)
+    monkeypatch.setattr(storing, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(storing, "GRACE", 0.5)
     answers: list[Exception | None] = [None]
 
     class Storage:
@@ -357,7 +377,7 @@ def test_a_storage_that_is_back_soon_was_never_away_and_one_that_is_not_ends_the
             if answers[-1] is not None:
                 raise answers[-1]
 
-    with searching._Pulse(Storage(), 7) as pulse:
+    with storing.Pulse(Storage(), 7) as pulse:
         for _ in range(2):
             answers.append(sqlalchemy.exc.OperationalError("select", {}, Exception("gone")))
             time.sleep(0.3)
@@ -397,11 +417,11 @@ WORKER = """
 import json, os, sys, time
 from pathlib import Path
 from headstart.cli import main
-from headstart.studies import search, trials
+from headstart.studies import search, storage, trials
 from headstart.training.loop import Step
 
 _, seconds, grace, together, notes, *arguments = sys.argv
-search.HEARTBEAT, search.GRACE = 1, int(grace)
+storage.HEARTBEAT, storage.GRACE = 1, int(grace)
 
 def pretend(one, folder, listen, **options):
     with open(notes, "a") as file:

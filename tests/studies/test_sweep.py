@@ -648,11 +648,11 @@ def test_two_folders_share_a_search_through_one_storage(
 WORKER = """
 import json, sys
 import torch
-from headstart.studies import search, sweep
+from headstart.studies import storage, sweep
 from headstart.studies.settings import SweepSettings
 
 torch.set_num_threads(1)
-search.HEARTBEAT, search.GRACE = 1, 3
+storage.HEARTBEAT, storage.GRACE = 1, 3
 settings = SweepSettings.from_mapping(json.loads(sys.argv[1]), "test")
 sweep.sweep(settings, sys.argv[2], resume=True, remark=lambda text: print(text, flush=True))
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,14 +93,15 @@ class Watch:
             result, manifest = (_json(run.folder / f"{name}.json") for name in ("result", "manifest"))
             self.known[run.folder] = Look(run, 1.0, result["valid"]["accuracy"], manifest["seconds"])
             return self.known[run.folder]
-        share, best = 0.0, None
+        share, best, steps, took = 0.0, None, 0, []
         for event in _tail(run.folder / "events.jsonl"):
             if event["event"] == "step":
-                share = min(event["step"] / event["total"], 0.999)
+                steps, share = event["step"], min(event["step"] / event["total"], 0.999)
+                took.append(event["seconds"])
             elif event["event"] == "evaluated":
                 best = max(best or 0.0, event["scores"]["accuracy"])
-        began = _began(run.folder / "run.toml")
-        return Look(run, share, best, 0.0 if began is None else time.time() - began)
+        # By its last steps: a run that was interrupted may have been begun days ago.
+        return Look(run, share, best, steps * sum(took) / len(took) if took else 0.0)
 
     def shown(self) -> Table:
         """The table as it is now."""
@@ -129,16 +129,20 @@ def words(looks: Sequence[Look], jobs: int) -> str:
 
 
 def seconds_left(looks: Sequence[Look]) -> float | None:
-    """What the rest will take if it goes on like this: by arm and budget where one is done or under way."""
+    """What the rest will take if it goes on like this: by arm and budget where one is done or under way.
+
+    None while nobody can know: of training, a baseline says nothing.
+    """
     took: dict[tuple[str, int], list[float]] = defaultdict(list)
     for look in looks:
         if look.share > 0.02:
             took[look.run.arm.name, look.run.labels].append(look.seconds / look.share)
-    if not took:
-        return None
     means = {key: sum(each) / len(each) for key, each in took.items()}
     trained = [value for (name, _), value in means.items() if name not in ("majority", "tfidf")]
-    usual = max(trained or means.values())
+    unknown = any((look.run.arm.name, look.run.labels) not in means for look in looks)
+    if unknown and not trained:
+        return None
+    usual = max(trained, default=0.0)
     return sum((1 - look.share) * means.get((look.run.arm.name, look.run.labels), usual) for look in looks)
 
 
@@ -174,10 +178,3 @@ def _tail(path: Path) -> Iterator[dict[str, Any]]:
 
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _began(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headstart.studies.comparison import Comparison
 
 
-def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool) -> None:
-    """Do what is not done yet; then print the table and the verdict, and write the page."""
+def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
+    """Do what is not done yet; then print the table and the verdict, and write the page. `opening` is said at first."""
     from headstart.cli.board import board
     from headstart.files import write_text
     from headstart.report.page import render
@@ -27,6 +27,8 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
 
     say = silent if quiet else remark
     study = open_study(settings, out, remark=say)
+    if opening and not any(run.done for run in study.plan):
+        say(opening)
     try:
         with board(study, quiet):
             run_study(study)

@@ -16,6 +16,11 @@ from headstart.cli.compare import run_comparison
 from headstart.errors import CheckpointError, HeadstartError
 from headstart.studies.settings import CompareSettings
 
+OPENING = (
+    "a classifier of French book reviews, trained from scratch, on a frozen base and with every weight of the base,\n"
+    "three seeds each, beside two baselines: some minutes; Ctrl-C ends it, and the same command goes on from there"
+)
+
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="The study folder: new, or that of an earlier demo.")] = Path(
@@ -34,7 +39,7 @@ def demo_command(
     given |= {"text": "text", "label": "label"}
     try:
         settings = options.merge(CompareSettings, demo.RECIPE, {**given, "init": [f"{demo.BASE.name}={demo.BASE}"]})
-        run_comparison(settings, out, quiet, as_json)
+        run_comparison(settings, out, quiet, as_json, OPENING)
     except HeadstartError as error:
         if str(demo.HERE) not in str(error):
             raise

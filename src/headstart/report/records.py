@@ -43,7 +43,7 @@ class Mistake:
     label: str
     predicted: str
     confidence: float
-    path: str
+    file: str  # its name: the folder it lies in says nothing to who is sent the page
     line: int
     length: int  # of the text, of which LONGEST characters are kept
 
@@ -329,7 +329,7 @@ def _mistakes(answers: _Answers | None) -> tuple[Mistake, ...]:
             label=row["label"],
             predicted=answers.labels[predicted[k]],
             confidence=float(confidence[k]),
-            path=row["path"],
+            file=Path(row["path"]).name,
             line=row["line"],
             length=len(row["text"]),
         )

@@ -157,6 +157,8 @@ def compare(settings: CompareSettings, out: str | Path, *, remark: Remark = lamb
 
 def run_study(study: Study, *, remark: Remark = lambda text: None) -> None:
     """Every run of a study, in this process or in several side by side."""
+    if all(run.done for run in study.plan):  # no need to start anybody
+        return
     if study.settings.jobs == 1:
         study.work(remark)
         return

@@ -31,9 +31,10 @@ from headstart.files import holds_something, write_json, write_text
 from headstart.studies.claims import claim
 from headstart.studies.finetune import build_classifier, load_data, open_base
 from headstart.studies.labelled import fingerprint, read_splits
-from headstart.studies.search import load_optuna, search, without_password
+from headstart.studies.search import search
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.setup import pick_device, pick_window
+from headstart.studies.storage import load_optuna, without_password
 from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
 from headstart.text.examples import Examples
 from headstart.training.record import Listener
