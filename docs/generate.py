@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import questions
 from typer.main import get_command
 
 from headstart.cli import app
@@ -54,13 +55,15 @@ def scaling() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent).stdout
 
 
-PAGES = {"cli.md": command_line, "scaling.md": scaling}
+def pages() -> dict[str, str]:
+    """Every file that is made, by its path below docs/."""
+    return {"cli.md": command_line(), "scaling.md": scaling(), **questions.files()}
 
 
 def main() -> None:
     stale = []
-    for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+    for name, text in pages().items():
+        path = DOCS / name
         if "--check" in sys.argv:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 stale.append(name)
