@@ -307,6 +307,8 @@ def page(found: Mapping[str, Any], quoted: Mapping[str, Any]) -> str:
         temperature=experiments.DRAWN.temperature,
         training=len(experiments.examples("train", None).rows),
         nothing=math.log(found["size"]["pieces"]),
+        worst=math.ceil(100 * max(by_shuffling(found))),
+        turned=max(each["turned"] for each in found["classifiers"].values()),
         refusal=refusal(),
         swap=swap(),
         vocabulary=preset("lab").vocabulary,
@@ -333,9 +335,15 @@ def claims(found: Mapping[str, Any]) -> dict[str, bool]:
         "without it the text is of few words": len(set(blind["text"].split())) <= 3 < len(set(good["text"].split())),
         "neither mask nor positions: nothing moves": (same["most"], same["turned"]) == (0.0, 0),
         "all others move": all(each["most"] > 0.05 for each in judges.values() if each is not same),
+        "no accuracy moves by much": max(by_shuffling(found)) < 0.05,
         "the mask without positions does worse than with them": order["unseen"] > good["unseen"],
         "a bag of words cheats, and does not copy": blind["unseen"] + 0.5 < bag["unseen"] < order["unseen"],
     }
+
+
+def by_shuffling(found: Mapping[str, Any]) -> list[float]:
+    """By how much the accuracy of each classifier moves when words are shuffled."""
+    return [abs(each["accuracy"] - each["shuffled"]) for each in found["classifiers"].values()]
 
 
 def refusal() -> str:

@@ -216,6 +216,7 @@ def test_the_pictures_stand_alone(questions: Any) -> None:
     assert len(drawn) == 4
     for name, text in drawn.items():
         root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert root.get("role") == "img" and root.get("aria-label")
         assert len(text.encode()) < 60_000
         assert f"]({name})" in page
