@@ -6,7 +6,7 @@ A picture has its own paper, by day and by night: whatever page shows it, its in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from markupsafe import Markup
@@ -161,7 +161,7 @@ def losses(points: Sequence[int], curves: dict[str, Sequence[float]]) -> str:
     )
 
 
-def labels(budgets: Sequence[float], curves: dict[str, Sequence[float]]) -> str:
+def labels(budgets: Sequence[float], curves: Mapping[str, Sequence[float]]) -> str:
     """Accuracy by the number of labels."""
     series = [
         Series(

@@ -4,9 +4,9 @@
     python docs/questions.py --check   trains them again, and fails where docs/experiments.json says otherwise
 
 Question 1 is answered by experiments.py, which trains; its findings are kept in docs/experiments.json. Questions 2
-and 3 are computed here on the lab's model, 4 and 5 quoted from docs/results.md. So the page is made of its template
-(questions.jinja), these findings, those results and the package, in seconds: `make docs` does it, and `make check`
-fails where it is stale.
+and 3 are computed here on the lab's model, 4 and 5 told from the files in docs/results. So the page is made of its
+template (questions.jinja), these findings, those files and the package, in seconds: `make docs` does it, and
+`make check` fails where it is stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,9 +24,11 @@ from typing import Any
 import experiments
 import jinja2
 import pictures
+import results
 import torch
 from torch import Tensor
 
+from headstart.checkpoints.folder import read_json
 from headstart.config import Classifier, HeadConfig, NextToken
 from headstart.errors import ModelError
 from headstart.model.count import Count, count, count_tensors
@@ -149,119 +151,179 @@ def slip() -> dict[str, Any]:
 
 # --- 4 and 5: the results ---------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Section:
-    """A part of docs/results.md: its heading, its first table as rows of cells, and what is said below that table."""
-
-    heading: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    said: tuple[str, ...]
-    table: str  # as it stands
-
-    def column(self, name: str) -> int:
-        if name not in self.header:
-            sys.exit(f"docs/results.md, {self.heading!r}: no column {name!r} among {', '.join(self.header)}")
-        return self.header.index(name)
-
-    @property
-    def link(self) -> str:
-        """As GitHub makes it of a heading."""
-        return "results.md#" + re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
-
-
-def section(page: str, heading: str) -> Section | None:
-    """The first section whose heading matches, up to the next heading; None where there is none, or it has no table."""
-    for part in re.split(r"^(?=#+ )", page, flags=re.MULTILINE):
-        title, _, body = part.partition("\n")
-        if not re.fullmatch(rf"#+ {heading}", title):
-            continue
-        table = re.search(r"(?:^\|.*\n)+", body, re.MULTILINE)
-        if table is None:
-            return None
-        header, _, *rows = (tuple(cells(line)) for line in table[0].splitlines())
-        said = (block.strip() for block in body[table.end() :].split("\n\n"))
-        kept = tuple(block for block in said if block and not re.match(r"\d+\. |\||```", block))
-        return Section(title.lstrip("# "), header, tuple(rows), kept, table[0].strip())
-    return None
-
-
-def cells(line: str) -> list[str]:
-    """
-    >>> cells("| lab, full (2) | 0.779 | |")
-    ['lab, full (2)', '0.779', '']
-    """
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+BOOKS = {"cls-books-lab-last": "the lab's model", "cls-books-small": "`small`"}
+BUDGETS, OBJECTIVES = "cls-books-budgets", "objectives"
+ARMS = {"full": "pretrained", "scratch": "from scratch", "tfidf": "TF-IDF"}
+OBJECTIVE_ARMS = {
+    "full:causal": "causal",
+    "full:masked": "masked",
+    "full:both": "with next sentence",
+    "scratch": "from scratch",
+    "tfidf": "TF-IDF",
+}
+ALPHA = 0.05  # as in a verdict
 
 
 @dataclass(frozen=True)
-class Pair:
-    """An architecture, from scratch and pretrained."""
+class Study:
+    """A comparison, as docs/results has it."""
 
-    model: str
-    base: str  # what it was pretrained to do
-    scratch: float
-    frozen: float | None
-    full: float
+    name: str
+    found: Mapping[str, Any]
+
+    def score(self, arm: str) -> Any:
+        """On test with all labels, as a number or with its interval; None where there is no such arm."""
+        return next((row["test"] for row in self.found["rows"] if row["arm"] == arm), None)
+
+    def accuracy(self, arm: str) -> str:
+        score = self.score(arm)
+        if score is None:
+            known = ", ".join(row["arm"] for row in self.found["rows"])
+            sys.exit(f"docs/results/{self.name}.json: docs/questions.md tells of the arm {arm!r}, and it has {known}")
+        return f"{number(score):.3f}"
+
+    def difference(self, one: str, other: str) -> Mapping[str, Any] | None:
+        """The first minus the other, whichever way round it is there; None where it is not."""
+        for each in self.found["differences"]:
+            if (each["arm"], each["reference"]) == (one, other):
+                return dict(each)
+            if (each["arm"], each["reference"]) == (other, one):
+                return {**each, "value": -each["value"], "low": -each["high"], "high": -each["low"]}
+        return None
+
+    def points(self, one: str, other: str) -> str:
+        apart = self.difference(one, other)
+        return "" if apart is None else results.points(apart)
+
+    def tell(self, one: str, other: str, better: str, worse: str, unknown: str) -> str:
+        """The one of three sentences that the difference between two arms allows, with its numbers."""
+        apart = self.difference(one, other)
+        if apart is None:
+            return f"{unknown} (of the difference no interval is known)."
+        value, low, high = (results.signed(apart[name]) for name in ("value", "low", "high"))
+        numbers = f"{value} points, 95 % interval {low} to {high}"
+        if apart["low"] <= 0 <= apart["high"]:
+            return f"{unknown} ({numbers})."
+        if apart.get("holm", 0.0) >= ALPHA:
+            return f"{unknown} ({numbers}; among several comparisons, one like this comes by chance)."
+        return f"{better if apart['value'] > 0 else worse} ({numbers})."
 
     @property
-    def gain(self) -> float:
-        """In points."""
-        return round(100 * (self.full - self.scratch), 1)
+    def seeds(self) -> int:
+        return max(len(row.get("seeds", [])) for row in self.found["rows"])
+
+    @property
+    def budgets(self) -> list[int]:
+        """Numbers of labels, few first; empty where all were given and nothing else was tried."""
+        return list(self.found["budgets"])
+
+    def curve(self, arm: str) -> list[Any]:
+        """Its scores by the number of labels."""
+        return [self.found["curves"][arm][str(labels)] for labels in self.budgets]
+
+    def picture(self, arms: Mapping[str, str]) -> str:
+        return pictures.labels(self.budgets, {name: [*map(number, self.curve(arm))] for arm, name in arms.items()})
+
+    def by_labels(self, arms: Mapping[str, str]) -> dict[str, list[str]]:
+        """The columns of a table: the names of the arms, and their scores with so many labels."""
+        scores = [self.curve(arm) for arm in arms] if self.budgets else [[self.score(arm)] for arm in arms]
+        titles = [f"{labels:,}" for labels in self.budgets] or ["all"]
+        cells = ([results.score(score) for score in column] for column in zip(*scores, strict=True))
+        return {"labels": list(arms.values()), **dict(zip(titles, cells, strict=True))}
 
 
-def pairs(found: Section) -> list[Pair]:
-    """Rows that belong together: `lab, from scratch (2)` and `lab, causal base, full (2)`, of one note."""
-    numbers = dict(figures(found))
-    rows = []
-    for (name, note), value in numbers.items():
-        match = re.fullmatch(r"(?P<model>.*?), (?P<base>.* base), full", name)
-        scratch = match and numbers.get((f"{match['model']}, from scratch", note))
-        if match and scratch:
-            frozen = numbers.get((f"{match['model']}, {match['base']}, frozen", note))
-            rows.append(Pair(match["model"], match["base"], scratch, frozen, value))
-    if not rows:
-        sys.exit(f"docs/results.md, {found.heading!r}: no `NAME, from scratch` with a `NAME, … base, full` of one note")
-    return rows
+def number(score: Any) -> float:
+    """
+    >>> number(0.75), number({"value": 0.75, "low": 0.7, "high": 0.8})
+    (0.75, 0.75)
+    """
+    return float(score["value"] if isinstance(score, Mapping) else score)
 
 
-def figures(found: Section) -> Iterator[tuple[tuple[str, str], float]]:
-    """Names, notes and figures; of rows with a figure for each seed, or with none yet, there is no mean to quote."""
-    at = found.column("test accuracy")
-    for row in found.rows:
-        name, note = re.fullmatch(r"(.*?)(?: \((\d+)\))?", row[0]).groups("")  # type: ignore[union-attr]
-        if re.fullmatch(r"[01]\.\d+", row[at]):
-            yield (name, note), float(row[at])
+def studies() -> dict[str, Study]:
+    """Those of docs/results that are told of here and are there."""
+    paths = {name: results.RESULTS / f"{name}.json" for name in (*BOOKS, BUDGETS, OBJECTIVES)}
+    return {name: Study(name, read_json(path)) for name, path in paths.items() if path.is_file()}
 
 
-def budgets(found: Section) -> tuple[list[float], dict[str, list[float]]]:
-    """The label budgets, and the accuracy of each arm with so many."""
-    numbers = [float(cell.replace(",", "")) for cell in found.header[1:]]
-    curves = {row[0]: [float(cell) for cell in row[1:]] for row in found.rows}
-    if not {"full", "scratch"} <= curves.keys():
-        sys.exit(f"docs/results.md, {found.heading!r}: no rows `full` and `scratch` among {', '.join(curves)}")
-    return numbers, curves
+def pretraining(study: Study, model: str) -> tuple[str, str]:
+    """Question 4 of one model: what pretraining did, and what a linear model does."""
+    before, after, linear = map(study.accuracy, ("scratch", "full", "tfidf"))
+    helped = study.tell(
+        "full",
+        "scratch",
+        f"Pretraining helped {model}: test accuracy rose from {before} to {after}",
+        f"Pretraining hurt {model}: test accuracy fell from {before} to {after}",
+        f"Whether pretraining helped {model} cannot be told: test accuracy is {before} without it, {after} with it",
+    )
+    beside = f"a linear model on word counts, which reaches {linear}"
+    against = study.tell(
+        "full",
+        "tfidf",
+        f"The pretrained model is better than {beside}",
+        f"The pretrained model is worse than {beside}",
+        f"Whether the pretrained model is better than {beside}, cannot be told",
+    )
+    return helped, against
 
 
-def results(page: str) -> dict[str, Any]:
-    """What questions 4 and 5 quote; the comparison of objectives is None until it is there."""
-    books, labels = section(page, "cls-books"), section(page, "By the number of labels")
-    if books is None or labels is None:
-        sys.exit("docs/results.md: questions 4 and 5 quote the sections `cls-books` and `By the number of labels`")
-    numbers, curves = budgets(labels)
-    linear = [value for (name, _), value in figures(books) if name.startswith("TF-IDF")]
-    gains = [round(100 * (a - b), 1) for a, b in zip(curves["full"], curves["scratch"], strict=True)]
-    return {
-        "books": books,
-        "pairs": pairs(books),
-        "linear": linear[0] if linear else None,
-        "labels": labels,
-        "budgets": numbers,
-        "curves": curves,
-        "gains": gains,
-        "objectives": section(page, "[Cc]ausal.*masked.*"),
+def books_table(books: Mapping[str, Study]) -> str:
+    """A column for each model: its arms, and how far they are apart."""
+    arms = {
+        "scratch": "from scratch",
+        "frozen": "pretrained, the head alone trained",
+        "full": "pretrained, all trained",
+        "full+tfidf": "the same together with TF-IDF",
+        "tfidf": "TF-IDF and logistic regression",
+        "majority": "commonest class",
     }
+    apart = {
+        ("full", "scratch"): "all trained − scratch, points",
+        ("frozen", "scratch"): "head alone − scratch, points",
+        ("full", "tfidf"): "all trained − TF-IDF, points",
+    }
+    columns = {"": [*arms.values(), *apart.values(), "seeds"]}
+    for model, study in books.items():
+        scores = (results.score(study.score(arm)) for arm in arms)
+        columns[model] = [*scores, *(study.points(*pair) for pair in apart), str(study.seeds)]
+    return results.markdown(columns)
+
+
+def budgets_table(study: Study) -> str:
+    columns = study.by_labels(ARMS)
+    columns["labels"].append("pretrained − from scratch, points")
+    for labels, full, scratch in zip(study.budgets, study.curve("full"), study.curve("scratch"), strict=True):
+        columns[f"{labels:,}"].append(results.signed(number(full) - number(scratch)))
+    return results.markdown(columns)
+
+
+def objectives_table(study: Study) -> str:
+    columns = study.by_labels(OBJECTIVE_ARMS)
+    columns[f"with {list(columns)[-1]}, minus scratch, points"] = [
+        study.points(arm, "scratch") for arm in OBJECTIVE_ARMS
+    ]
+    return results.markdown(columns)
+
+
+def objectives(study: Study) -> tuple[str, str]:
+    """Question 5: masked against causal, and masked with next sentence against masked alone."""
+    causal, masked, both = map(study.accuracy, ("full:causal", "full:masked", "full:both"))
+    better = study.tell(
+        "full:masked",
+        "full:causal",
+        f"Masked is the better objective: test accuracy is {masked}, and {causal} after causal pretraining",
+        f"Masked is the worse objective: test accuracy is {masked}, and {causal} after causal pretraining",
+        f"Whether masked or causal is better cannot be told: test accuracy is {masked} after masked pretraining, "
+        f"{causal} after causal",
+    )
+    further = study.tell(
+        "full:both",
+        "full:masked",
+        f"Next sentence adds to masked: {both} with it, {masked} without",
+        f"Next sentence takes away from masked: {both} with it, {masked} without",
+        f"Whether next sentence adds anything to masked cannot be told: {both} with it, {masked} without",
+    )
+    return better, further
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -269,16 +331,25 @@ def results(page: str) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """The page and its pictures, by their paths below docs/."""
-    found = json.loads(FOUND.read_text(encoding="utf-8"))
-    quoted = results((DOCS / "results.md").read_text(encoding="utf-8"))
+    found, measured = json.loads(FOUND.read_text(encoding="utf-8")), studies()
     models = found["language_models"]
     looks = [(title, models[name]["look"]) for title, name in LOOKS.items()]
+    drawn = {
+        "mask": pictures.mask(found["sentence"], looks),
+        "positions": pictures.positions(),
+        "losses": pictures.losses(found["points"], {SHORT[name]: models[name]["curve"] for name in models}),
+        **curves(measured),
+    }
+    return {"questions.md": page(found, measured), **{f"images/{name}.svg": text for name, text in drawn.items()}}
+
+
+def curves(measured: Mapping[str, Study]) -> dict[str, str]:
+    """The pictures of accuracy by the number of labels."""
+    asked = {BUDGETS: ("labels", ARMS), OBJECTIVES: ("objectives-by-labels", OBJECTIVE_ARMS)}
     return {
-        "questions.md": page(found, quoted),
-        "images/mask.svg": pictures.mask(found["sentence"], looks),
-        "images/positions.svg": pictures.positions(),
-        "images/losses.svg": pictures.losses(found["points"], {SHORT[name]: models[name]["curve"] for name in models}),
-        "images/labels.svg": pictures.labels(quoted["budgets"], quoted["curves"]),
+        picture: measured[name].picture(arms)
+        for name, (picture, arms) in asked.items()
+        if name in measured and measured[name].budgets
     }
 
 
@@ -291,17 +362,17 @@ SHORT = {
 LOOKS = {"trained with it": "mask, positions", "trained without it": "no mask, positions"}
 
 
-def page(found: Mapping[str, Any], quoted: Mapping[str, Any]) -> str:
+def page(found: Mapping[str, Any], measured: Mapping[str, Study]) -> str:
     untrue = [claim for claim, true in claims(found).items() if not true]
     if untrue:
         sys.exit("docs/questions.jinja says what docs/experiments.json does not show: " + "; ".join(untrue))
     place = jinja2.FileSystemLoader(DOCS)
     made = jinja2.Environment(loader=place, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {"n": lambda number: f"{number:,}", "points": points}
+    made.filters |= {"n": lambda number: f"{number:,}"}
     counted = counts()
+    books = {model: measured[name] for name, model in BOOKS.items() if name in measured}
     text = made.get_template("questions.jinja").render(
         **found,
-        **quoted,
         arms=experiments.ARMS,
         prompt=experiments.PROMPT,
         temperature=experiments.DRAWN.temperature,
@@ -315,7 +386,14 @@ def page(found: Mapping[str, Any], quoted: Mapping[str, Any]) -> str:
         count=counted,
         attention=next(block for block in counted["classifier"].blocks if block.name == "attention"),
         slip=slip(),
-        answer=answer(quoted["pairs"], quoted["linear"]),
+        books=books,
+        pretraining=[pretraining(study, model) for model, study in books.items()],
+        books_table=books_table(books),
+        budgets=measured.get(BUDGETS),
+        budgets_table=budgets_table,
+        objectives=measured.get(OBJECTIVES),
+        told=objectives,
+        objectives_table=objectives_table,
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
@@ -353,21 +431,6 @@ def refusal() -> str:
     except ModelError as error:
         return str(error)
     sys.exit("question 1 says that a next-token head on a bidirectional backbone is refused, and it is not")
-
-
-def answer(pairs: Sequence[Pair], linear: float | None) -> str:
-    """Question 4 in two sentences. Which differences can be told from chance is for the results to say."""
-    moves = " and ".join(f"{pair.model} from {pair.scratch:.3f} to {pair.full:.3f}" for pair in pairs)
-    beside = "" if linear is None else f" A linear model on word counts has {linear:.3f} without any of it."
-    return f"Pretraining took {moves}.{beside}"
-
-
-def points(gain: float) -> str:
-    """
-    >>> points(2.7), points(-0.4)
-    ('+2.7', '−0.4')
-    """
-    return f"{gain:+.1f}".replace("-", "−")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

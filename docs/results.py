@@ -95,10 +95,10 @@ def _further(study: Path, found: Comparison) -> list[dict[str, Any]]:
     ]
     outcomes = {arm.name: _outcome(study, arm) for pair in pairs for arm in pair}
     made = [statistics.difference(outcomes[one.name], outcomes[other.name]) for one, other in pairs]
-    corrected = statistics.holm([each.p for each in (*found.differences, *made)])[len(found.differences) :]
+    corrected = statistics.holm([*(each.p for each in found.differences), *(each.p for each in made)])
     return [
         _difference(one.name, other.name, each.scores, p)
-        for (one, other), each, p in zip(pairs, made, corrected, strict=True)
+        for (one, other), each, p in zip(pairs, made, corrected[len(found.differences) :], strict=True)
     ]
 
 
@@ -229,7 +229,7 @@ def _table(rows: Sequence[Mapping[str, Any]], reported: Mapping[str, str] | None
         columns["seeds"] = [_seeds(row.get("seeds", [])) for row in rows]
     if any("best" in row for row in rows):
         columns[""] = ["best on valid" if row.get("best") else str(row.get("ended") or "") for row in rows]
-    return _markdown(columns)
+    return markdown(columns)
 
 
 def _differences(found: Mapping[str, Any]) -> str:
@@ -244,7 +244,7 @@ def _budgets(found: Mapping[str, Any]) -> str:
     columns = {"labels": [NAMES.get(name, name) for name in found["curves"]]}
     for budget in budgets:
         columns[f"{budget:,}"] = [score(curve.get(str(budget))) for curve in found["curves"].values()]
-    return _markdown(columns)
+    return markdown(columns)
 
 
 def _where(found: Mapping[str, Any]) -> str:
@@ -276,8 +276,15 @@ def points(found: Mapping[str, float]) -> str:
     >>> points({"value": 0.027, "low": -0.004, "high": 0.048})
     '+2.7 (−0.4 to +4.8)'
     """
-    value, low, high = (f"{100 * found[name]:+.1f}".replace("-", "−") for name in ("value", "low", "high"))
-    return f"{value} ({low} to {high})"
+    return f"{signed(found['value'])} ({signed(found['low'])} to {signed(found['high'])})"
+
+
+def signed(difference: float) -> str:
+    """
+    >>> signed(0.027), signed(-0.004)
+    ('+2.7', '−0.4')
+    """
+    return f"{100 * difference:+.1f}".replace("-", "−")
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -290,7 +297,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _markdown(columns: Mapping[str, Sequence[str]]) -> str:
+def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     rows = [list(columns), ["---"] * len(columns), *map(list, zip(*columns.values(), strict=True))]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

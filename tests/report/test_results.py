@@ -13,18 +13,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
-from headstart.checkpoints.folder import Checkpoint, save
-from headstart.config import Masked
-from headstart.model.model import Model
-from headstart.model.presets import preset
 from headstart.studies.compare import compare
+from headstart.studies.comparison import Comparison
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
-from headstart.text.tokenizer import Tokenizer
-from tests.conftest import SIZES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -78,17 +72,9 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     assert {"scratch", "full"} <= {each.text for each in ElementTree.fromstring(figure).iter() if each.text}
 
 
-def test_bases_are_held_against_each_other(
-    results: ModuleType, world: Path, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    for seed, name in enumerate(("causal", "masked", "both")):
-        torch.manual_seed(seed)
-        model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), Masked())
-        save(Checkpoint(model, tokenizer=tokenizer), tmp_path / name)
-    bases = tuple(f"{name}={tmp_path / name}" for name in ("causal", "masked", "both"))
-    settings = CompareSettings(**data(world), init=bases, seeds=2, arms="full,scratch:masked")
-    found = compare(settings, tmp_path / "study")
-    row = results.gather(tmp_path / "study")
+def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path) -> None:
+    found = Comparison.from_json(json.loads((objectives / "comparison.json").read_text()))
+    row = results.gather(objectives)
     pairs = [(each["arm"], each["reference"]) for each in row["differences"]]
     full = ["full:causal", "full:masked", "full:both"]
     held = [set(pair) for pair in (*combinations(full, 2), *product(full, ["scratch", "tfidf"]), ("scratch", "tfidf"))]
@@ -98,7 +84,7 @@ def test_bases_are_held_against_each_other(
     for each in row["differences"]:
         assert each["value"] == pytest.approx(value[each["arm"]] - value[each["reference"]], abs=2e-4)
         assert each["low"] <= each["value"] <= each["high"]
-    for each in results._further(tmp_path / "study", replace(found, differences=())):
+    for each in results._further(objectives, replace(found, differences=())):
         known = found.difference(each["arm"], each["reference"])
         if known is not None:
             assert results._rounded(known.scores["accuracy"]).items() <= each.items()
