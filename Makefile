@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all check format docs transcripts bench lock clean
+.PHONY: setup demo test test-all check format docs questions transcripts bench lock clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,10 @@ format: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# docs/questions.md from the beginning, with the small models that it is about trained anew: some minutes.
+questions: setup
+	$(BIN)/python docs/questions.py
 
 # What the commands of README.md and docs/quickstart.md print, and the picture of the report: some minutes.
 transcripts: setup

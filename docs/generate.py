@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import questions
+import results
 from typer.main import get_command
 
-import results
 from headstart.cli import app
 
 DOCS = Path(__file__).parent
@@ -55,14 +56,15 @@ def scaling() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent).stdout
 
 
-PAGES = {"cli.md": command_line, "scaling.md": scaling, "results.md": results.page}
+def pages() -> dict[str, str]:
+    """Every file that is made, by its path below docs/."""
+    made = {"cli.md": command_line(), "scaling.md": scaling(), "results.md": results.page()}
+    return made | {f"images/{name}": text for name, text in results.figures().items()} | questions.files()
 
 
 def main() -> None:
     stale = []
-    made = {name: make() for name, make in PAGES.items()}
-    made |= {f"images/{name}": text for name, text in results.figures().items()}
-    for name, text in made.items():
+    for name, text in pages().items():
         path = DOCS / name
         if "--check" in sys.argv:
             if not path.is_file() or path.read_text(encoding="utf-8") != text:

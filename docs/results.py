@@ -22,12 +22,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart.checkpoints.folder import read_json
 from headstart.config import read_toml
 from headstart.report import charts
 from headstart.report.charts import Look, Series
+from headstart.studies import statistics
 from headstart.studies.comparison import ArmResult, Comparison, valid_accuracy
-from headstart.studies.statistics import Estimate
+from headstart.studies.outcomes import read_run
+from headstart.studies.statistics import Estimate, Outcome
 from headstart.studies.trials import Sweep, plain, shown
 from headstart.training.record import read_events
 
@@ -59,8 +63,8 @@ def _comparison(study: Path) -> dict[str, Any]:
     return {
         "rows": [_arm_row(arm) for arm in sorted(found.arms, key=lambda arm: -arm.scores["accuracy"].value)],
         "differences": [
-            {"arm": each.arm, "reference": each.reference, **_rounded(each.scores["accuracy"])}
-            for each in found.differences
+            *(_difference(each.arm, each.reference, each.scores, each.holm) for each in found.differences),
+            *_further(study, found),
         ],
         "budgets": budgets,
         "curves": {
@@ -73,6 +77,38 @@ def _comparison(study: Path) -> dict[str, Any]:
         "epochs": _epochs(study, found.arms),
         **_surroundings(runs),
     }
+
+
+def _further(study: Path, found: Comparison) -> list[dict[str, Any]]:
+    """Differences that the study did not work out: of models trained in full, and of each from the linear model.
+
+    A study holds its best base against the others, and its best arm against the linear model. Holm's correction here
+    counts the study's differences too, whose own stay as its verdict has them.
+    """
+    full = [arm for arm in found.arms if arm.mode == "full"]
+    linear = [arm for arm in found.arms if arm.name == "tfidf"]
+    pairs = [
+        (one, other)
+        for k, one in enumerate(full)
+        for other in (*full[k + 1 :], *linear)
+        if found.difference(one.name, other.name) is None
+    ]
+    outcomes = {arm.name: _outcome(study, arm) for pair in pairs for arm in pair}
+    made = [statistics.difference(outcomes[one.name], outcomes[other.name]) for one, other in pairs]
+    corrected = statistics.holm([*(each.p for each in found.differences), *(each.p for each in made)])
+    return [
+        _difference(one.name, other.name, each.scores, p)
+        for (one, other), each, p in zip(pairs, made, corrected[len(found.differences) :], strict=True)
+    ]
+
+
+def _difference(arm: str, reference: str, scores: Mapping[str, Estimate], holm: float) -> dict[str, Any]:
+    return {"arm": arm, "reference": reference, **_rounded(scores["accuracy"]), "holm": round(holm, 4)}
+
+
+def _outcome(study: Path, arm: ArmResult) -> Outcome:
+    answers = [read_run(study / run.path).test for run in arm.runs]
+    return Outcome(np.stack([each.probabilities for each in answers]), answers[0].labels)
 
 
 def _arm_row(arm: ArmResult) -> dict[str, Any]:
@@ -188,19 +224,16 @@ def _table(rows: Sequence[Mapping[str, Any]], reported: Mapping[str, str] | None
         columns["reported elsewhere"] = [reported.get(row.get("arm", ""), "") for row in rows]
     for key, title in (("valid", "valid"), ("test", "test"), ("leak_free", "test without leaked rows")):
         if any(row.get(key) is not None for row in rows):
-            columns[title] = [_score(row.get(key)) for row in rows]
+            columns[title] = [score(row.get(key)) for row in rows]
     if any(row.get("seeds") for row in rows):
         columns["seeds"] = [_seeds(row.get("seeds", [])) for row in rows]
     if any("best" in row for row in rows):
         columns[""] = ["best on valid" if row.get("best") else str(row.get("ended") or "") for row in rows]
-    return _markdown(columns)
+    return markdown(columns)
 
 
 def _differences(found: Mapping[str, Any]) -> str:
-    said = []
-    for each in found.get("differences", []):
-        value, low, high = (f"{100 * each[name]:+.1f}".replace("-", "−") for name in ("value", "low", "high"))
-        said.append(f"{each['arm']} − {each['reference']} {value} ({low} to {high})")
+    said = [f"{each['arm']} − {each['reference']} {points(each)}" for each in found.get("differences", [])]
     return f"Differences in points: {'; '.join(said)}." if said else ""
 
 
@@ -210,8 +243,8 @@ def _budgets(found: Mapping[str, Any]) -> str:
         return ""
     columns = {"labels": [NAMES.get(name, name) for name in found["curves"]]}
     for budget in budgets:
-        columns[f"{budget:,}"] = [_score(curve.get(str(budget))) for curve in found["curves"].values()]
-    return _markdown(columns)
+        columns[f"{budget:,}"] = [score(curve.get(str(budget))) for curve in found["curves"].values()]
+    return markdown(columns)
 
 
 def _where(found: Mapping[str, Any]) -> str:
@@ -224,9 +257,9 @@ def _where(found: Mapping[str, Any]) -> str:
     return " · ".join(said)
 
 
-def _score(value: Any) -> str:
+def score(value: Any) -> str:
     """
-    >>> _score(0.5), _score({"value": 0.5, "low": 0.45, "high": 0.552})
+    >>> score(0.5), score({"value": 0.5, "low": 0.45, "high": 0.552})
     ('0.500', '0.500 (0.450 to 0.552)')
     """
     if value is None:
@@ -235,6 +268,23 @@ def _score(value: Any) -> str:
         interval = f" ({value['low']:.3f} to {value['high']:.3f})" if value.get("low") is not None else ""
         return f"{value['value']:.3f}{interval}"
     return f"{value:.3f}"
+
+
+def points(found: Mapping[str, float]) -> str:
+    """A difference in accuracy, in points.
+
+    >>> points({"value": 0.027, "low": -0.004, "high": 0.048})
+    '+2.7 (−0.4 to +4.8)'
+    """
+    return f"{signed(found['value'])} ({signed(found['low'])} to {signed(found['high'])})"
+
+
+def signed(difference: float) -> str:
+    """
+    >>> signed(0.027), signed(-0.004)
+    ('+2.7', '−0.4')
+    """
+    return f"{100 * difference:+.1f}".replace("-", "−")
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -247,7 +297,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _markdown(columns: Mapping[str, Sequence[str]]) -> str:
+def markdown(columns: Mapping[str, Sequence[str]]) -> str:
     rows = [list(columns), ["---"] * len(columns), *map(list, zip(*columns.values(), strict=True))]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

@@ -17,8 +17,9 @@ from headstart.checkpoints.folder import Checkpoint, save
 from headstart.config import Masked
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.studies.compare import compare
 from headstart.studies.finetune import finetune
-from headstart.studies.settings import FinetuneSettings
+from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.text.tokenizer import Tokenizer
 from tests.studies.made_up import make_store, make_tokenizer, write_reviews
 
@@ -89,3 +90,26 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = FinetuneSettings(data=str(train), valid=str(valid), init=str(base), epochs=6, lr=5e-3)
     finetune(settings, folder / "run")
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def objectives(world: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison with the arms of recipes/objectives.sh, from bases of random weights."""
+    folder = tmp_path_factory.mktemp("objectives")
+    for seed, name in enumerate(("causal", "masked", "both")):
+        torch.manual_seed(seed)
+        model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), Masked())
+        save(Checkpoint(model, tokenizer=tokenizer), folder / name)
+    settings = CompareSettings(
+        data=str(world / "train.txt"),
+        valid=str(world / "valid.txt"),
+        test=str(world / "test.txt"),
+        init=tuple(f"{name}={folder / name}" for name in ("causal", "masked", "both")),
+        arms="full,scratch:masked",
+        labels="40,all",
+        seeds=2,
+        epochs=2,
+        lr=2e-3,
+    )
+    compare(settings, folder / "study")
+    return folder / "study"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from headstart.studies.compare import compare
+from headstart.studies.comparison import Comparison
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
@@ -67,6 +70,24 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     figure = results.figures()["reviews.svg"]
     assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
     assert {"scratch", "full"} <= {each.text for each in ElementTree.fromstring(figure).iter() if each.text}
+
+
+def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path) -> None:
+    found = Comparison.from_json(json.loads((objectives / "comparison.json").read_text()))
+    row = results.gather(objectives)
+    pairs = [(each["arm"], each["reference"]) for each in row["differences"]]
+    full = ["full:causal", "full:masked", "full:both"]
+    held = [set(pair) for pair in (*combinations(full, 2), *product(full, ["scratch", "tfidf"]), ("scratch", "tfidf"))]
+    assert sorted(map(sorted, pairs)) == sorted(map(sorted, held))
+    assert pairs[: len(found.differences)] == [(each.arm, each.reference) for each in found.differences]
+    value = {each["arm"]: each["test"]["value"] for each in row["rows"]}
+    for each in row["differences"]:
+        assert each["value"] == pytest.approx(value[each["arm"]] - value[each["reference"]], abs=2e-4)
+        assert each["low"] <= each["value"] <= each["high"]
+    for each in results._further(objectives, replace(found, differences=())):
+        known = found.difference(each["arm"], each["reference"])
+        if known is not None:
+            assert results._rounded(known.scores["accuracy"]).items() <= each.items()
 
 
 def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_path: Path) -> None:
