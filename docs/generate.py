@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import questions
-import results
 from typer.main import get_command
 
+import questions
+import results
 from headstart.cli import app
 
 DOCS = Path(__file__).parent

@@ -21,13 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import experiments
 import jinja2
-import pictures
-import results
 import torch
 from torch import Tensor
 
+import experiments
+import pictures
+import results
 from headstart.checkpoints.folder import read_json
 from headstart.config import Classifier, HeadConfig, NextToken
 from headstart.errors import ModelError
@@ -282,6 +282,7 @@ def books_table(books: Mapping[str, Study]) -> str:
         ("frozen", "scratch"): "head alone − scratch, points",
         ("full", "tfidf"): "all trained − TF-IDF, points",
     }
+    arms = {arm: name for arm, name in arms.items() if any(study.score(arm) for study in books.values())}
     columns = {"": [*arms.values(), *apart.values(), "seeds"]}
     for model, study in books.items():
         scores = (results.score(study.score(arm)) for arm in arms)

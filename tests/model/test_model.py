@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -246,3 +248,13 @@ def test_a_state_dict_is_all_there_is(data: st.DataObject, seed: int) -> None:
     one, two = stirred(Model.build(c, head), seed), Model.build(c, head).eval()
     two.load_state_dict(one.state_dict(), strict=True)
     assert_same(one(batch.ids, batch.flat, batch.segments), two(batch.ids, batch.flat, batch.segments))
+
+
+def test_a_hollow_model_needs_no_compiler() -> None:
+    """To import it takes longer than to read most models."""
+    code = (
+        "import sys; from headstart.config import NextToken; from headstart.model.model import Model; "
+        "from headstart.model.presets import preset; Model.hollow(preset('lab'), NextToken()); "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -78,6 +78,19 @@ def test_a_section_without_data_is_left_out(books: Path, five: Path, tmp_path: P
     assert Outline(render(read([bare]))).found["h2"] == ["Final accuracy", "Settings", "To run it again"]
 
 
+def test_the_weights_that_were_scored_are_named(five: Path, tmp_path: Path) -> None:
+    last = shutil.copytree(five, tmp_path / "last")
+    for path in last.glob("runs/*/run.toml"):
+        settings = path.read_text(encoding="utf-8")
+        path.write_text(settings + 'weights = "last"\n', encoding="utf-8")
+    words = "with the weights that were best on valid", "with the weights of its last step"
+    assert [[each in render(read([study])) for each in words] for study in (five, last)] == [
+        [True, False],
+        [False, True],
+    ]
+    assert "chosen here" in render(read([five])) and "chosen here" not in render(read([last]))
+
+
 def test_the_same_records_are_the_same_bytes(books: Path, five: Path) -> None:
     assert render(read([books, five])) == render(read([books, five]))
 

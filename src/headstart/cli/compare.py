@@ -23,9 +23,11 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     from headstart.files import write_text
     from headstart.report.page import render
     from headstart.report.records import read
-    from headstart.studies.compare import open_study, run_study
+    from headstart.studies.compare import open_study, run_study, workshop
 
     say = silent if quiet else remark
+    if settings.jobs > 1:
+        workshop()  # which is ready by the time that the data is read
     study = open_study(settings, out, remark=say)
     if opening and not any(run.done for run in study.plan):
         say(opening)

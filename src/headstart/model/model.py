@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headstart.config import HeadConfig, ModelConfig
 from headstart.errors import ModelError
@@ -44,7 +45,7 @@ class Model(nn.Module):
     @classmethod
     def hollow(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
         """A model whose parameters have shapes and no memory yet, for counting, or to be filled from a file."""
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             return cls(Backbone(config), head)
 
     @property
@@ -88,3 +89,13 @@ class Model(nn.Module):
         if not isinstance(self.head, ClassifierHead):
             raise ModelError("only a classifier gives log-probabilities of classes: swap the head first")
         return torch.log_softmax(self(ids, layout, segments).float(), dim=-1)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Nothing is drawn where there is no memory: torch would import its compiler for it, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.Tensor.normal_, nn.init.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)

@@ -133,10 +133,15 @@ def _by_epoch(study: Study) -> Section | None:
     caption = "Each line is the mean over seeds; its band runs from the lowest seed to the highest."
     if len(series) > len(curves):
         caption += " A baseline has no epochs: its line is level."
-    words = (
-        "How well each arm does on valid while it trains. What is kept of a run is chosen here; test is not looked at."
-    )
+    words = "How well each arm does on valid while it trains. Test is not looked at."
+    if "best" in _kept(study):
+        words = words.replace("Test", "What is kept of a run is chosen here; test")
     return Section("Accuracy by epoch", (Beside(Figure(svg, caption, table), (Words(words),)),))
+
+
+def _kept(study: Study) -> set[str]:
+    """Which weights of a run its scores are of, where it trained: `best`, `last`, or by arm the one or the other."""
+    return {str(run.settings.get("weights", "best")) for arm in study.arms for run in arm.runs if run.curve}
 
 
 def _from(x: charts.Axis, first: float) -> charts.Axis:
@@ -181,7 +186,10 @@ def _final(study: Study) -> Section:
     if any(arm.leak_free for arm in arms):
         caption = f"Without the {comparison.leaked:,} test texts that also stand in train or valid"
         tables.append(_score_table(arms, lambda arm: arm.leak_free or {}, caption))
-    words = f"Scores on {study.split}, once for each run, with the weights that were best on valid. "
+    kept = {"best": "with the weights that were best on valid", "last": "with the weights of its last step"}
+    words = (
+        f"Scores on {', '.join([study.split, 'once for each run', *(kept[each] for each in sorted(_kept(study)))])}. "
+    )
     if study.intervals:
         words += (
             "The 95 % intervals hold two kinds of luck: which seeds were drawn, and which texts the test set happens "

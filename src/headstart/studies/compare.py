@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,6 +40,9 @@ from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, 
 from headstart.studies.setup import pick_device, pick_window
 from headstart.text.doctor import examine, leaked_rows
 from headstart.text.examples import Examples
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 MODES = ("scratch", "frozen", "full")
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
@@ -155,6 +158,21 @@ def compare(settings: CompareSettings, out: str | Path, *, remark: Remark = lamb
     return study.conclude()
 
 
+def workshop() -> ForkServerContext | SpawnContext:
+    """Where workers come from: a server that imports what they need while others read the data, and then divides.
+
+    Where there is none, as on Windows, each worker imports for itself, which takes seconds.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    from multiprocessing.forkserver import ensure_running
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    ensure_running()
+    return context
+
+
 def run_study(study: Study, *, remark: Remark = lambda text: None) -> None:
     """Every run of a study, in this process or in several side by side."""
     if all(run.done for run in study.plan):  # no need to start anybody
@@ -163,7 +181,7 @@ def run_study(study: Study, *, remark: Remark = lambda text: None) -> None:
         study.work(remark)
         return
     cores = max(1, (os.cpu_count() or 1) // study.settings.jobs)
-    context = multiprocessing.get_context("spawn")
+    context = workshop()
     arguments = (study.settings.to_mapping(), str(study.folder), cores)
     workers = [context.Process(target=_worker, args=arguments) for _ in range(study.settings.jobs)]
     for worker in workers:
