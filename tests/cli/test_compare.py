@@ -6,6 +6,10 @@ import io
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,21 @@ def arguments(place: Path, out: Path, *more: str) -> list[str]:
              for text in (f"--{key}", str(place / f"{name}.txt"))]  # fmt: skip
     preset = ["--init", "small", "--tokenizer", str(place / "tokenizer"), "--arms", "scratch", "--epochs", "1"]
     return ["compare", *files, *preset, "--seeds", "2", "--out", str(out), *more]
+
+
+def test_control_c_lets_every_worker_save_and_end(place: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headstart", *arguments(place, tmp_path / "s", "--jobs", "2", "--epochs", "6")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not any(path.stat().st_size for path in tmp_path.glob("s/runs/scratch-*/events.jsonl")):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the command, its workers and where they come from
+    said = process.communicate()[1]  # which ends when the last of them has closed it
+    assert process.returncode == 130
+    assert "interrupted: what is done is in" in said
+    assert "Traceback" not in said
+    assert len(list(tmp_path.glob("s/runs/scratch-*/manifest.json"))) < 2
+    assert list(tmp_path.glob("s/runs/scratch-*/checkpoints/step-*/state.json"))
 
 
 def test_a_comparison_says_its_verdict_and_writes_its_page(place: Path, tmp_path: Path) -> None:

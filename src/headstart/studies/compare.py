@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 MODES = ("scratch", "frozen", "full")
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
 SHARED = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # one budget for every arm
+INTERRUPTS = {signal.SIGINT}
 PATIENCE = 1.0  # seconds between looks at runs that others have
 Remark = Callable[[str], None]
 
@@ -165,11 +167,16 @@ def workshop() -> ForkServerContext | SpawnContext:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    from multiprocessing.forkserver import ensure_running
+    from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    ensure_running()
+    resource_tracker.ensure_running()  # which the server would start, and which has masks of its own
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # which are for the workers, and not for the server
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return context
 
 
@@ -204,6 +211,8 @@ def run_study(study: Study, *, remark: Remark = lambda text: None) -> None:
 def _worker(settings: Mapping[str, Any], folder: str, threads: int) -> None:
     torch.set_num_threads(threads)
     try:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         open_study(CompareSettings.from_mapping(settings, "study.toml"), folder).work(lambda text: None)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
