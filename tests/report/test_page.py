@@ -91,6 +91,11 @@ def test_the_weights_that_were_scored_are_named(five: Path, tmp_path: Path) -> N
     assert "chosen here" in render(read([five])) and "chosen here" not in render(read([last]))
 
 
+def test_what_the_doctor_left_out_is_named_without_options(books: Path) -> None:
+    page = render(read([books]))
+    assert "Not examined: tokens." in page and "no tokenizer was given" not in page
+
+
 def test_the_same_records_are_the_same_bytes(books: Path, five: Path) -> None:
     assert render(read([books, five])) == render(read([books, five]))
 

@@ -26,7 +26,8 @@ def doctor(study: Study) -> Section | None:
         for split in found["splits"]
     )
     head = ("split", ">rows", "labels", ">words: median", ">95th of 100", ">longest")
-    findings = Findings(tuple(found["findings"]), tuple(found["unexamined"]))
+    unexamined = (each.partition(":")[0] for each in found["unexamined"])  # the rest tells how to type it
+    findings = Findings(tuple(found["findings"]), tuple(unexamined))
     return Section("What the doctor found in the data", (Table(head, rows), findings))
 
 
