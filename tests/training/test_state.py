@@ -25,6 +25,17 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert state.tensors["optimizer.0.step"].shape == ()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU works while others wait")
+def test_what_a_gpu_is_still_making_is_written_when_it_is_made(tmp_path: Path) -> None:
+    ones = torch.ones(4096, 4096, device="cuda")
+    made = ones
+    for _ in range(50):  # a tenth of a second, in which the writer may not read
+        made = (made @ ones).clamp(max=1.0)
+    write_state(tmp_path, State({"w": made.clone()}, {"step": 1}), keep=2)
+    state, _ = read_newest(tmp_path)
+    assert state is not None and state.tensors["w"].equal(torch.ones(4096, 4096))
+
+
 def test_no_checkpoint_yet(tmp_path: Path) -> None:
     assert read_newest(tmp_path / "none") == (None, [])
 

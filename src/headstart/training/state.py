@@ -15,6 +15,7 @@ import json
 import shutil
 import threading
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,12 +54,23 @@ def _write_tensors(folder: Path | None, state: State) -> None:
     """The first process says where; the others wait for it, and each writes its own part there."""
     if team().size == 1:
         assert folder is not None
-        save_file({name: t.contiguous().cpu() for name, t in state.tensors.items()}, folder / TENSORS)
+        save_file(_on_host(state.tensors), folder / TENSORS)
         return
     from torch.distributed.checkpoint.state_dict_saver import save
 
     where = team().told(None if folder is None else str(folder))
     save(dict(state.tensors), checkpoint_id=where)
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """In the CPU's memory. From a GPU on a stream of their own: on the usual one each waits for steps under way."""
+    device = next((t.device for t in tensors.values() if t.is_cuda), None)
+    if device is None:
+        return {name: t.contiguous() for name, t in tensors.items()}
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))  # the copies that `tensors` are
+    with torch.cuda.stream(stream):
+        return {name: t.contiguous().cpu() for name, t in tensors.items()}
 
 
 def read_newest(folder: Path) -> tuple[State | None, list[str]]:
