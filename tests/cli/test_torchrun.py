@@ -246,6 +246,32 @@ def test_a_process_that_is_killed_is_started_again_and_the_run_goes_on(world: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_processes_that_are_asked_to_stop_save_and_can_go_on(
+    world: Path, base: Path, tmp_path: Path, asked: signal.Signals
+) -> None:
+    rest = settings(world, base, epochs=12, save_every=10**6)
+    whole = run(together("finetune", *rest, "--out", "whole"), tmp_path)
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    command = together("finetune", *rest, "--out", "run", "--resume")
+    with subprocess.Popen(command, cwd=tmp_path, env=ALONE, stderr=subprocess.DEVNULL, start_new_session=True) as team:
+        try:
+            until = time.monotonic() + 60
+            while not (tmp_path / "run" / "events.jsonl").is_file() or len(losses(tmp_path / "run")) < 10:
+                assert time.monotonic() < until and team.poll() is None
+                time.sleep(0.05)
+            os.killpg(team.pid, asked)  # as a terminal or a scheduler does it
+            assert team.wait(60) != 0
+        finally:
+            team.kill()
+    assert len(list((tmp_path / "run").glob("checkpoints/step-*"))) == 1
+    assert len(losses(tmp_path / "run")) < 12 * 15
+    again = run(command, tmp_path)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+@pytest.mark.slow
 def test_a_run_folder_that_is_being_written_is_left_alone(world: Path, base: Path, tmp_path: Path) -> None:
     """A second team, and a second command, end with one line; the first never hears of them."""
     asked = ["finetune", *settings(world, base, epochs=12, save_every=10), "--out", "run"]

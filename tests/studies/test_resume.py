@@ -50,12 +50,13 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(world: Path
     assert compare(tmp_path / "straight", tmp_path / "broken") is None
 
 
-def test_control_c_saves_and_exits_with_130(world: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_control_c_saves_and_exits_with_130(world: Path, tmp_path: Path, asked: signal.Signals) -> None:
     arguments = pretraining(world, "--objective", "causal", "--save-every", "1000")
     run(arguments, tmp_path / "straight")
     process = start(arguments, tmp_path / "broken")
     wait_for_steps(tmp_path / "broken", 6, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     process.communicate()
     assert process.returncode == 130
     saved = [e["step"] for e in read_events(tmp_path / "broken") if e["event"] == "saved"]

@@ -195,13 +195,33 @@ def test_the_first_control_c_asks_and_the_second_stops_at_once(begin: Begin) -> 
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_one_control_c_saves_first(begin: Begin) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_under_torchrun_every_signal_comes_twice(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
     run = begin("run")
+
+    def twice(event: Any) -> None:
+        if isinstance(event, Step) and event.step == 2:
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run.train(make_loop(examples(40), batch_size=8), listen=twice)
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000002"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_control_c_saves_first(begin: Begin, number: signal.Signals) -> None:
+    run = begin("run")
+    before = signal.getsignal(number)
 
     def once(event: Any) -> None:
         if isinstance(event, Step) and event.step == 2:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     with pytest.raises(KeyboardInterrupt):
         run.train(make_loop(examples(40), batch_size=8), listen=once)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000002"]
+    assert signal.getsignal(number) is before

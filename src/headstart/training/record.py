@@ -264,21 +264,27 @@ def _nothing(_: Any) -> None:
 
 @contextmanager
 def _interruptible(loop: Loop) -> Iterator[None]:
-    """Ctrl-C asks the loop to save and stop; a second one stops at once."""
+    """Ctrl-C, or the SIGTERM of a scheduler, asks the loop to save and stop; a second one stops at once.
+
+    Not so under torchrun, which passes on what it gets: each comes twice there, and it kills who takes too long.
+    """
+    at_once: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
     def ask(number: int, frame: Any) -> None:
         loop.stopping = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            signal.signal(number, at_once[number])
 
     try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not in the main thread: whoever is there decides what Ctrl-C means
+        before = {number: signal.signal(number, ask) for number in at_once}
+    except ValueError:  # not in the main thread: whoever is there decides what they mean
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _forget_peaks() -> None:
