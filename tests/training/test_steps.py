@@ -171,6 +171,19 @@ def test_halves_have_the_gradients_of_their_wholes(head: HeadConfig, objective: 
         torch.testing.assert_close(slopes[1][name], slope, rtol=0, atol=0)
 
 
+def test_shares_are_summed_in_whole_precision() -> None:
+    model, objective = model_with(Classifier(classes=3, dropout=0.0)).train(), Classification()
+    spread, batch = Spread.of(model, objective, shard=False, changing=False), batch_for(objective, [5, 9])
+    stepper = Written(model, spread, build_optimizer(model, lr=1e-2), None, math.inf, Precision())
+    stepper.halves = Halves(spread.module, torch.float32)
+    seen: list[Tensor] = []
+    for _ in range(2):
+        stepper.gradients(batch, stepper.counts(batch))
+        assert all(half.grad is None for half in stepper.halves.halves.values())
+        seen.append(stepper.halves.wholes[stepper.halves.moving[0]].grad.clone())  # type: ignore[union-attr]
+    torch.testing.assert_close(seen[1], 2 * seen[0])
+
+
 def test_sizes_beyond_the_limit_are_taken_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 1)
     stepper, played, _ = run(Written, *CASES[0].values)

@@ -123,10 +123,11 @@ class Recorded(Stepper):
     def sums(self, part: Batch) -> dict[str, Tensor]:
         return super().sums(part) if self.halves is None else self.halves.sums(part)
 
-    def move(self, total: Tensor) -> Tensor:
+    def gradients(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
+        found = super().gradients(part, counts, weight)
         if self.halves is not None:
-            self.halves.give_gradients()
-        return super().move(total)
+            self.halves.give_gradients()  # after each share: their sum would be coarse in half precision
+        return found
 
     def step(self, batch: Batch, shares: int, seed: Seed, factor: float) -> Tensor:
         if shares > 1:
