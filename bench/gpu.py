@@ -8,6 +8,7 @@ lab       the lab's causal language model, 128 × 256 tokens, against nn.Transfo
           compiled (`plain`), and with its loss compiled into it (`whole`)
 mlm       BERT-base's masked language model, 256 × 128 tokens, against transformers, bf16, compiled
 finetune  BERT-base fine-tuned on texts of 6 to 50 tokens at batch 8, against transformers, bf16
+compiled  the same with `--compile yes`, which a run so short does not do by itself
 many      the same at batch 64
 minilm    MiniLM-L6 fine-tuned on such texts at batch 16
 
@@ -124,14 +125,14 @@ def mlm(tiny: bool) -> Row:
     return measured("mlm", sides, rows * length, tiny)
 
 
-def tuned(name: str, tiny: bool, batch: int, sizes: dict[str, int] | None = None) -> Row:
+def tuned(name: str, tiny: bool, batch: int, sizes: dict[str, int] | None = None, **settings: str) -> Row:
     """A classifier of BERT's shape on texts of 6 to 50 tokens."""
     with tempfile.TemporaryDirectory() as folder:
         other = published(Path(folder), tiny, "BertForSequenceClassification", sizes)
         model = open_model(folder).model
     flat, padded = ragged(64, lambda draw: draw.integers(6, 51, size=batch), 30000)
     sides = {
-        "ours": ours(model, Classification(), flat, EPOCHS),
+        "ours": ours(model, Classification(), flat, EPOCHS, **settings),
         "transformers": peer(other, their_loss, padded),
     }
     return measured(name, sides, batch * 28.0, tiny, warm=128, steps=64)
@@ -139,6 +140,10 @@ def tuned(name: str, tiny: bool, batch: int, sizes: dict[str, int] | None = None
 
 def finetune(tiny: bool) -> Row:
     return tuned("finetune", tiny, 8)
+
+
+def compiled(tiny: bool) -> Row:
+    return tuned("compiled", tiny, 8, compile="no" if tiny else "yes")
 
 
 def many(tiny: bool) -> Row:
@@ -150,7 +155,7 @@ def minilm(tiny: bool) -> Row:
     return tuned("minilm", tiny, 16, sizes)
 
 
-CASES = {"lab": lab, "mlm": mlm, "finetune": finetune, "many": many, "minilm": minilm}
+CASES = {"lab": lab, "mlm": mlm, "finetune": finetune, "compiled": compiled, "many": many, "minilm": minilm}
 
 
 def main() -> None:
