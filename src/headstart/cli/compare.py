@@ -26,7 +26,7 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     from headstart.studies.compare import open_study, run_study, workshop
 
     say = silent if quiet else remark
-    if settings.jobs > 1:
+    if settings.jobs > 1 and not (out / "comparison.json").is_file():
         workshop()  # which is ready by the time that the data is read
     study = open_study(settings, out, remark=say)
     if opening and not any(run.done for run in study.plan):
