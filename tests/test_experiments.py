@@ -27,9 +27,9 @@ def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=280)
 
 
-@pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small", "objectives", "task-text"])
+@pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small", "cls-books-reviews", "objectives", "task-text"])
 def test_settings_of_pretraining(name: str) -> None:
-    given = {"store": "store", **({"init": "base"} if name == "task-text" else {})}
+    given = {"store": "store", **({"init": "base"} if name in ("task-text", "cls-books-reviews") else {})}
     settings = merge(PretrainSettings, RECIPES / f"{name}.toml", given)
     assert settings.steps is not None
 

@@ -34,6 +34,7 @@ def test_killed_at_random_steps_it_ends_the_same(world: Path, tmp_path: Path) ->
     assert verdict.identical, verdict.difference
     assert len(verdict.kills) == 3
     assert verdict.steps > 20
+    assert sum(event["event"] == "saved" for event in read_events(tmp_path / "broken")) >= 10
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(world: Path, tmp_path: Path) -> None:

@@ -420,7 +420,7 @@ def kept(found: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_sweep_that_was_stopped_goes_on_to_the_same_table(
     world: Path, base: Path, tmp_path: Path, what: dict[str, Any]
 ) -> None:
-    given = settings(world, base, epochs=2, mode="frozen", **what)
+    given = settings(world, base, epochs=2, save_every=15, mode="frozen", **what)
     whole = sweep(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         sweep(given, tmp_path / "s", listen=Interrupt(30 + 20))  # in the second epoch of the second run

@@ -73,6 +73,12 @@ def test_one_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str
     assert found["stop"] == {"steps": [8, 8], "asked": 2, "last": "Saved", "stopped": True}
 
 
+def test_they_save_after_the_same_step_whatever_their_clocks_say(found: dict[str, Any]) -> None:
+    one, other = found["rest"]
+    assert one == other
+    assert len(one) == 2  # the last two of four epochs
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_bytes_moved_are_those_of_the_formula(found: dict[str, Any], split: bool) -> None:
     """docs/scaling.md has it; nothing else is moved."""

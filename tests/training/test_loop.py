@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def test_it_learns_32_rows_by_heart() -> None:
     assert losses(events)[-1] < 0.05 < losses(events)[0]
 
 
-def test_what_it_yields() -> None:
+def test_what_it_yields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headstart.training.loop.PAUSE", 0.0)
     loop = make_loop(examples(20), epochs=2, batch_size=8)
     events = list(loop.run())
     kinds = [type(event).__name__ for event in events]
@@ -90,6 +92,20 @@ def test_what_it_yields() -> None:
     evaluated = [event for event in events if isinstance(event, Evaluated)]
     assert [(e.epoch, e.step) for e in evaluated] == [(1.0, 3), (2.0, 6)]
     assert not loop.model.training
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(1, []), (4, [24]), (12, [9, 18]), (40, [3, 6, 9, 12, 15, 18, 21, 24])])
+def test_an_epoch_ends_in_a_checkpoint_twice_a_minute_at_most(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, saved: list[int]
+) -> None:
+    """Epochs of three steps, in as many seconds: to write 500 MB after each of them would take longer than they do."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    loop, found = make_loop(examples(20), epochs=8, batch_size=8), []
+    for event in loop.run():
+        now += seconds * isinstance(event, Evaluated)
+        found += [event.step] if isinstance(event, Saved) else []
+    assert found == saved
 
 
 def test_steps_instead_of_epochs_and_other_rhythms() -> None:
@@ -148,7 +164,7 @@ def through_disk(state: State) -> State:
 
 
 def test_a_state_of_another_model_is_refused() -> None:
-    saved = next(event for event in make_loop().run() if isinstance(event, Saved))
+    saved = next(event for event in make_loop(save_every=1).run() if isinstance(event, Saved))
     with pytest.raises(TrainingError, match="other names"):
         make_loop(model=classifier(layers=3)).restore(through_disk(saved.state))
     with pytest.raises(TrainingError, match="has shape"):

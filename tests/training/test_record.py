@@ -113,7 +113,7 @@ def test_another_run_is_refused(tmp_path: Path, study: str, change: dict[str, An
 def test_events_are_lines_of_json(begin: Begin) -> None:
     run = begin("run")
     heard: list[Any] = []
-    run.train(make_loop(), listen=heard.append)
+    run.train(make_loop(save_every=4), listen=heard.append)
     events = read_events(run.path)
     assert [e["event"] for e in events] == [type(e).__name__.lower() for e in heard]
     assert [e["loss"] for e in events if e["event"] == "step"] == losses(heard)
@@ -126,14 +126,14 @@ def test_events_are_lines_of_json(begin: Begin) -> None:
 def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
     """Events beyond the checkpoint are recorded once, though they happened twice."""
     run = begin("run")
-    run.train(make_loop())
+    run.train(make_loop(save_every=4))
     straight = read_events(run.path)
     other = begin("other")
-    half = make_loop(examples(32))
+    half = make_loop(examples(32), save_every=4)
     with pytest.raises(RuntimeError, match="pulled the plug"):
         other.train(half, listen=pull_the_plug(at=6))
     said: list[str] = []
-    other.train(make_loop(examples(32)), remark=said.append)
+    other.train(make_loop(examples(32), save_every=4), remark=said.append)
     assert said == ["going on from step 4 of 8"]
     again = read_events(other.path)
     assert [e.get("loss") for e in again] == [e.get("loss") for e in straight]
@@ -151,11 +151,11 @@ def pull_the_plug(at: int) -> Any:
 def test_a_damaged_checkpoint_is_said(begin: Begin) -> None:
     run = begin("run")
     with pytest.raises(RuntimeError):
-        run.train(make_loop(), listen=pull_the_plug(at=6))
+        run.train(make_loop(save_every=4), listen=pull_the_plug(at=6))
     broken = write_state(run.checkpoints, State({}, {"step": 5}), keep=5)
     (broken / "state.safetensors").write_bytes(b"")
     said: list[str] = []
-    run.train(make_loop(), remark=said.append)
+    run.train(make_loop(save_every=4), remark=said.append)
     assert "step-000000005 is damaged" in said[0]
     assert said[1] == "going on from step 4 of 8"
 

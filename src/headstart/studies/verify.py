@@ -1,7 +1,8 @@
 """Does a run that is killed and resumed end as one that never stopped? The experiment, for a user's own recipe.
 
 The run is made twice in processes of their own: once straight through, once killed with SIGKILL as often as asked, at
-steps drawn at random, and resumed each time. Then every loss and every weight is compared, bit for bit.
+steps drawn at random, and resumed each time; it saves twenty times, so that there is something to go on from. Then
+every loss and every weight is compared, bit for bit.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ def verify_resume(
     steps = len(_losses(straight))
     draw = random.Random(seed)
     chosen = tuple(sorted(draw.sample(range(1, steps), min(kills, steps - 1))))
+    saving = [*arguments, "--save-every", str(max(1, steps // 20))]
     for number in chosen:
         remark(f"killing it after step {number} of {steps}")
-        kill_after(_start(arguments, broken), broken, number)
+        kill_after(_start(saving, broken), broken, number)
     remark("resuming to the end")
-    _finish(_start(arguments, broken))
+    _finish(_start(saving, broken))
     return Verdict((difference := compare(straight, broken)) is None, steps, chosen, difference)
 
 

@@ -6,7 +6,8 @@ It yields what happened and prints nothing, opens no file:
         match event:
             case Step(): …        every update
             case Evaluated(): …   once an epoch, or every `evaluate_every` steps
-            case Saved(): …       `event.state` is all that is needed to go on from here
+            case Saved(): …       every `save_every` steps, or when half a minute has passed and an epoch ends;
+                                  `event.state` is all that is needed to go on from here
             case Finished(): …
 
 Order, masks and dropout are functions of the seed and the number of the step alone. So a loop that is given a `State`
@@ -39,6 +40,7 @@ from headstart.training.steps import Recorded, Stepper
 
 COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # where their errors come from
 LONG = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
+PAUSE = 30.0  # seconds from one checkpoint to the next, at least, where nobody said how many steps
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Loop:
         self.stopping = False  # set it, and the loop saves and ends; several processes, when they read next
         self.stopped = False  # whether it did
         self.asked_at = -1  # the step at which processes last asked one another
+        self.saved_at = time.monotonic()
+        self.rested = False  # whether the last checkpoint is long enough ago for another
         self.best: Best | None = None
         self.best_weights: dict[str, Tensor] = {}
         if s.reinitialise:
@@ -203,7 +207,7 @@ class Loop:
             yield from self._update()
             last = self.in_epoch == steps or self.step == self.total
             evaluate = self.validate is not None and (last if s.evaluate_every is None else self._due(s.evaluate_every))
-            save = last if s.save_every is None else self._due(s.save_every)
+            save = s.save_every is not None and self._due(s.save_every)
             reads = evaluate or save or last or len(self.unread) >= self.together
             if self._stops(reads) or reads:
                 yield from self._read()
@@ -211,23 +215,27 @@ class Loop:
                 yield self._evaluate(self.epoch + self.in_epoch / steps)
             if self.in_epoch == steps:
                 self.epoch, self.in_epoch = self.epoch + 1, 0
-            if self._stops(reads) or self._tired() or save:
+            if self._stops(reads) or (last and self.rested if s.save_every is None else save or self._tired()):
                 yield Saved(self.step, self.state())
+                self.saved_at = time.monotonic()
             if self._stops(reads):
                 return
         self._keep()
         yield Finished(self.step, "patience" if self.step < self.total else "done", self.best)
 
     def _stops(self, reads: bool) -> bool:
-        """Whether to end after this step. Several processes ask one another, and so end after the same.
+        """Whether to end after this step, and whether it is time to save. Several processes ask one another, and so do
+        the same: end where one of them is told to, save when all have waited long enough.
 
         They ask when they read their numbers: a GPU is waited for then in any case.
         """
-        if distributed.team().size == 1:
-            self.stopped = self.stopping
+        rested, team = time.monotonic() - self.saved_at >= PAUSE, distributed.team()
+        if team.size == 1:
+            self.stopped, self.rested = self.stopping, rested
         elif reads and self.asked_at != self.step:
-            asked = torch.tensor(float(self.stopping), device=self.model.device)
-            self.stopped, self.asked_at = bool(distributed.sum_over(asked) > 0), self.step
+            asked = torch.tensor([float(self.stopping), float(rested)], device=self.model.device)
+            stopping, waited = distributed.sum_over(asked).tolist()
+            self.stopped, self.rested, self.asked_at = stopping > 0, waited == team.size, self.step
         return self.stopped
 
     def _due(self, every: int) -> bool:
@@ -319,7 +327,10 @@ class Loop:
 
     def _seed_dropout(self, share: int) -> None:
         """What dropout drops depends on the seed, the step and the share, and on nothing before."""
-        torch.manual_seed(int(random(self.settings.seed, self.step, share, 3).integers(2**63)))
+        seed = int(random(self.settings.seed, self.step, share, 3).integers(2**63))
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` asks for kinds of device that are not here
+        if self.model.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
 
     def _bad_step(self, bad: Unread, loss: float) -> Event:
         self.bad_steps += 1
