@@ -8,7 +8,8 @@ writes docs/results/cls-books-lab.json from the folder of a comparison, of a swe
     <!-- result cls-books-lab -->
     <!-- end -->
 
-and, where the study has curves by epoch, draws docs/images/cls-books-lab.svg. Every file has its place on the page,
+and, where the study has curves by epoch, draws docs/images/cls-books-lab.svg; with --picture, `add` puts a picture of
+the top of its report beside it (the mistakes further down are texts of the data). Every file has its place on the page,
 and every place its file. Nothing is typed in by hand but the title, the command, and what others report.
 """
 
@@ -206,9 +207,15 @@ def _place(name: str, found: Mapping[str, Any]) -> str:
         parts.append(
             f"![Accuracy on valid by epoch: the mean over seeds, from the lowest to the highest](images/{name}.svg)"
         )
+    if _report(name).is_file():
+        parts.append(f"![The top of its report: the verdict, and accuracy by arm](images/{_report(name).name})")
     parts.append(_where(found))
     body = "\n\n".join(part for part in parts if part)
     return f"<!-- result {name} -->\n{body}\n<!-- end -->\n"
+
+
+def _report(name: str) -> Path:
+    return IMAGES / f"report-{name}.png"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], reported: Mapping[str, str] | None) -> str:
@@ -331,10 +338,15 @@ def main(arguments: Iterable[str] | None = None) -> None:
     add.add_argument("--command", required=True, help="what made it, as a reader would type it")
     add.add_argument("--note", default="", help="a sentence or two beneath the table")
     add.add_argument("--reported", action="append", default=[], metavar="ARM=FIGURE", help="what others report")
+    add.add_argument("--picture", action="store_true", help="of the top of its report too, which needs Chromium")
     given = parser.parse_args(None if arguments is None else list(arguments))
     reported = dict(each.split("=", 1) for each in given.reported)
     found = gather(given.study, title=given.title, command=given.command, note=given.note, reported=reported)
     write(RESULTS / f"{given.name}.json", found)
+    if given.picture:
+        from transcripts import take_picture
+
+        take_picture(given.study / "report.html", _report(given.name))
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:

@@ -106,3 +106,11 @@ def test_every_file_has_its_place(results: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "results.md").write_text("<!-- result two -->\n<!-- end -->\n")
     with pytest.raises(SystemExit, match=r"one\.json has no place on the page; the page has a place for two"):
         results.page()
+
+
+def test_a_picture_of_the_report_stands_where_there_is_one(results: ModuleType, tmp_path: Path) -> None:
+    found = {"rows": [], "hardware": "a machine", "date": "2026-11-15"}
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "report-one.png").write_bytes(b"")
+    assert "(images/report-one.png)" in results._place("one", found)
+    assert "(images/" not in results._place("two", found)
