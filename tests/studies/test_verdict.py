@@ -263,6 +263,20 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
             "interval -1.0 to 1.8); a study of this size could have shown a difference of 2.0 points.",
         ),
     ),
+    "two bases and no scratch: which is the better comes first": (
+        compared(
+            [arm("full:plain", 0.81), arm("full:film", 0.85, valid=0.9)],
+            [apart("full:film", "full:plain", 0.04, 0.02, 0.06)],
+            reference="full:plain",
+        ),
+        (
+            "With every weight trained, film is a better base than plain: 0.850 against 0.810 (+4.0 points, 95 % "
+            "interval 2.0 to 6.0).",
+            "The pretrained plain reaches 0.810 (95 % interval 0.790 to 0.830, 5 seeds), the pretrained film reaches "
+            "0.850 (95 % interval 0.830 to 0.870, 5 seeds); there is no scratch arm, so what pretraining brought is "
+            "not known.",
+        ),
+    ),
     "two bases used in different ways are not compared": (
         compared([SCRATCH, arm("full:causal", 0.85), arm("frozen:masked", 0.87)]),
         (

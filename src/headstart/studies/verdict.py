@@ -23,14 +23,19 @@ ODD = {
 
 
 def verdict(comparison: Comparison) -> tuple[str, ...]:
-    """What pretraining brought, what a linear model does, what is odd about the runs, and what labels are worth."""
+    """What pretraining brought, what a linear model does, what is odd about the runs, and what labels are worth.
+
+    Without a scratch arm, the question that several bases put comes first: which of them is the better.
+    """
     arms = comparison.arms
+    between, scratch = tuple(_between_bases(comparison)), any(arm.mode == "scratch" for arm in arms)
     return (
+        *(() if scratch else between),
         *_main(comparison),
         *_against_reference(comparison),
         *_baselines(comparison),
         *_ways(comparison),
-        *_between_bases(comparison),
+        *(between if scratch else ()),
         *_degenerate(comparison),
         *_leaks(comparison),
         *_single_seed(arms),
@@ -210,14 +215,15 @@ def _main(comparison: Comparison) -> Iterator[str]:
         scratch = _scratch(arms, None)
         if scratch is not None:
             yield f"From scratch the model reaches {_level(scratch)}; there is no pretrained arm beside it."
+    elif not any(arm.mode == "scratch" for arm in arms):
+        said = (
+            f"{_called(arm, arms)} reaches {_level(arm)}" for arm in (_speaker(arms, base) for base in _bases(arms))
+        )
+        yield f"{_upper(', '.join(said))}; there is no scratch arm, so what pretraining brought is not known."
+        return
     for base in _bases(arms):
         speaker, scratch = _speaker(arms, base), _scratch(arms, base)
-        if scratch is None:
-            yield (
-                f"{_upper(_called(speaker, arms))} reaches {_level(speaker)}; "
-                "there is no scratch arm, so what pretraining brought is not known."
-            )
-            continue
+        assert scratch is not None
         found, subject = comparison.difference(speaker.name, scratch.name), _subject(speaker, arms)
         if found is None:
             yield f"Test accuracy is {_accuracy(scratch)} without {subject} and {_accuracy(speaker)} with it."
