@@ -176,7 +176,7 @@ def _surroundings(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def _rounded(found: Estimate) -> dict[str, float]:
-    return {"value": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+    return {"value": round(found.value, 6), "low": round(found.low, 6), "high": round(found.high, 6)}  # shown in three
 
 
 # --- from files to the page ------------------------------------------------------------------------------------------
