@@ -53,7 +53,7 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     results.main(["add", str(tmp_path / "study"), *about, "--reported", "full=0.9 elsewhere"])
     row = json.loads((tmp_path / "results" / "reviews.json").read_text())
     assert {each["arm"]: each["test"]["value"] for each in row["rows"]} == {
-        arm.name: round(arm.scores["accuracy"].value, 4) for arm in found.arms
+        arm.name: pytest.approx(arm.scores["accuracy"].value, abs=1e-6) for arm in found.arms
     }
     assert row["verdict"] == list(found.verdict)
     assert (row["budgets"], row["runs"], row["epochs"].keys()) == ([20, 120], 18, {"scratch", "full"})
