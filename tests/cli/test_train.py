@@ -152,6 +152,7 @@ def test_a_run_toml_is_a_recipe(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_labs_recipe_from_scratch_reaches_what_the_lab_reports(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
