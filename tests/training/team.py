@@ -98,12 +98,15 @@ def stop() -> dict[str, Any]:
 
 
 def rest() -> list[list[int]]:
-    """After which steps each process saves, where the second believes in the first two epochs that it just has."""
+    """After which steps each process saves, where the second believes in the first two epochs that it just has.
+
+    On average it is half a minute ago only after these.
+    """
     loop = make_loop(examples(ROWS), classifier(), epochs=4)
     update = loop._update
 
     def impatient() -> Iterator[Event]:
-        loop.saved_at = -math.inf if team().first or loop.epoch > 1 else time.monotonic()
+        loop.saved_at = time.monotonic() - (40 if team().first or loop.epoch > 1 else 0)
         return update()
 
     loop._update = impatient  # type: ignore[method-assign]

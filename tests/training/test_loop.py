@@ -108,6 +108,17 @@ def test_an_epoch_ends_in_a_checkpoint_twice_a_minute_at_most(
     assert found == saved
 
 
+def test_a_long_epoch_does_not_go_by_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five minutes a step, eight steps: ten minutes of work are lost at most."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    loop, found = make_loop(examples(64), epochs=1, batch_size=8), []
+    for event in loop.run():
+        now += 300 * isinstance(event, Step)
+        found += [event.step] if isinstance(event, Saved) else []
+    assert found == [2, 4, 6, 8]
+
+
 def test_steps_instead_of_epochs_and_other_rhythms() -> None:
     loop = make_loop(examples(20), steps=7, batch_size=8, evaluate_every=2, save_every=5)
     events = list(loop.run())

@@ -6,7 +6,7 @@ It yields what happened and prints nothing, opens no file:
         match event:
             case Step(): …        every update
             case Evaluated(): …   once an epoch, or every `evaluate_every` steps
-            case Saved(): …       every `save_every` steps, or when half a minute has passed and an epoch ends;
+            case Saved(): …       every `save_every` steps, or after an epoch, from half a minute to ten minutes apart;
                                   `event.state` is all that is needed to go on from here
             case Finished(): …
 
@@ -41,6 +41,7 @@ from headstart.training.steps import Recorded, Stepper
 COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # where their errors come from
 LONG = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
 PAUSE = 30.0  # seconds from one checkpoint to the next, at least, where nobody said how many steps
+OVERDUE = 600.0  # and at most, however long an epoch is
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Loop:
         self.stopped = False  # whether it did
         self.asked_at = -1  # the step at which processes last asked one another
         self.saved_at = time.monotonic()
-        self.rested = False  # whether the last checkpoint is long enough ago for another
+        self.waited = 0.0  # seconds since then, as all processes have it
         self.best: Best | None = None
         self.best_weights: dict[str, Tensor] = {}
         if s.reinitialise:
@@ -215,27 +216,30 @@ class Loop:
                 yield self._evaluate(self.epoch + self.in_epoch / steps)
             if self.in_epoch == steps:
                 self.epoch, self.in_epoch = self.epoch + 1, 0
-            if self._stops(reads) or (last and self.rested if s.save_every is None else save or self._tired()):
+            stops = self._stops(reads)
+            if s.save_every is None:
+                save = reads and self.waited >= (PAUSE if last else OVERDUE)
+            if stops or save or (s.save_every is not None and self._tired()):
                 yield Saved(self.step, self.state())
                 self.saved_at = time.monotonic()
-            if self._stops(reads):
+            if stops:
                 return
         self._keep()
         yield Finished(self.step, "patience" if self.step < self.total else "done", self.best)
 
     def _stops(self, reads: bool) -> bool:
-        """Whether to end after this step, and whether it is time to save. Several processes ask one another, and so do
-        the same: end where one of them is told to, save when all have waited long enough.
+        """Whether to end after this step. Several processes ask one another, and so end after the same; they ask too
+        how long ago it is that they saved, and agree on the mean.
 
         They ask when they read their numbers: a GPU is waited for then in any case.
         """
-        rested, team = time.monotonic() - self.saved_at >= PAUSE, distributed.team()
+        waited, team = time.monotonic() - self.saved_at, distributed.team()
         if team.size == 1:
-            self.stopped, self.rested = self.stopping, rested
+            self.stopped, self.waited = self.stopping, waited
         elif reads and self.asked_at != self.step:
-            asked = torch.tensor([float(self.stopping), float(rested)], device=self.model.device)
+            asked = torch.tensor([float(self.stopping), waited], device=self.model.device)
             stopping, waited = distributed.sum_over(asked).tolist()
-            self.stopped, self.rested, self.asked_at = stopping > 0, waited == team.size, self.step
+            self.stopped, self.waited, self.asked_at = stopping > 0, waited / team.size, self.step
         return self.stopped
 
     def _due(self, every: int) -> bool:

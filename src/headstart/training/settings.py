@@ -45,7 +45,7 @@ class TrainingSettings(Settings):
     weights: Literal["best", "last"] = setting("best", "Which weights to keep: the best on valid, or the last.")
     evaluate_every: int | None = setting(None, "Steps between evaluations; by default, once an epoch.", least=1)
     save_every: int | None = setting(
-        None, "Steps between checkpoints; by default, after each epoch, at most two a minute.", least=1
+        None, "Steps between checkpoints; by default one after each epoch, 30 seconds to 10 minutes apart.", least=1
     )
     keep: int = setting(2, "Checkpoints to keep.", least=1)
     skip_bad_steps: int = setting(0, "Steps with a loss that is no number to leave out before giving up.", least=0)
