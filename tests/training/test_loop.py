@@ -98,7 +98,7 @@ def test_what_it_yields(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_epoch_ends_in_a_checkpoint_twice_a_minute_at_most(
     monkeypatch: pytest.MonkeyPatch, seconds: float, saved: list[int]
 ) -> None:
-    """Epochs of three steps, in as many seconds: to write 500 MB after each of them would take longer than they do."""
+    """Epochs of three steps that take `seconds`: to write 500 MB after each of them would take longer than they do."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     loop, found = make_loop(examples(20), epochs=8, batch_size=8), []

@@ -28,14 +28,14 @@ def verdict(comparison: Comparison) -> tuple[str, ...]:
     Without a scratch arm, the question that several bases put comes first: which of them is the better.
     """
     arms = comparison.arms
-    between, scratch = tuple(_between_bases(comparison)), any(arm.mode == "scratch" for arm in arms)
+    between, scratch = tuple(_between_bases(comparison)), _scratch(arms, None)
     return (
-        *(() if scratch else between),
+        *(between if scratch is None else ()),
         *_main(comparison),
         *_against_reference(comparison),
         *_baselines(comparison),
         *_ways(comparison),
-        *(between if scratch else ()),
+        *(() if scratch is None else between),
         *_degenerate(comparison),
         *_leaks(comparison),
         *_single_seed(arms),
@@ -215,10 +215,9 @@ def _main(comparison: Comparison) -> Iterator[str]:
         scratch = _scratch(arms, None)
         if scratch is not None:
             yield f"From scratch the model reaches {_level(scratch)}; there is no pretrained arm beside it."
-    elif not any(arm.mode == "scratch" for arm in arms):
-        said = (
-            f"{_called(arm, arms)} reaches {_level(arm)}" for arm in (_speaker(arms, base) for base in _bases(arms))
-        )
+    elif _scratch(arms, None) is None:
+        every = [_speaker(arms, base) for base in _bases(arms)]
+        said = [f"{_called(arm, arms)} reaches {_level(arm)}" for arm in every]
         yield f"{_upper(', '.join(said))}; there is no scratch arm, so what pretraining brought is not known."
         return
     for base in _bases(arms):
@@ -291,7 +290,7 @@ def _against_reference(comparison: Comparison) -> Iterator[str]:
     """Where there is no scratch arm: the neural arms beside the reference that was chosen instead."""
     arms = comparison.arms
     reference = _named(arms, comparison.reference)
-    if reference is None or any(arm.mode == "scratch" for arm in arms) or reference.name == "tfidf":
+    if reference is None or _scratch(arms, None) is not None or reference.name == "tfidf":
         return
     if reference.mode in PRETRAINED:
         return  # said already: as the other way of using a base, or as the other base
