@@ -57,8 +57,9 @@ def scaling() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every file that is made, by its path below docs/."""
-    made = {"cli.md": command_line(), "scaling.md": scaling(), "results.md": results.page()}
+    """Every file that is made, by its path from docs/."""
+    made = {"cli.md": command_line(), "scaling.md": scaling()}
+    made |= {"results.md": results.page(), "../README.md": results.readme()}
     return made | {f"images/{name}": text for name, text in results.figures().items()} | questions.files()
 
 

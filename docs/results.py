@@ -8,9 +8,10 @@ writes docs/results/cls-books-lab.json from the folder of a comparison, of a swe
     <!-- result cls-books-lab -->
     <!-- end -->
 
-and, where the study has curves by epoch, draws docs/images/cls-books-lab.svg; with --picture, `add` puts a picture of
-the top of its report beside it (the mistakes further down are texts of the data). Every file has its place on the page,
-and every place its file. Nothing is typed in by hand but the title, the command, and what others report.
+and a line at its top for each arm that --overview names. Where the study has curves by epoch, it draws
+docs/images/cls-books-lab.svg; with --picture, `add` puts a picture of the top of its report beside it (the mistakes
+further down are texts of the data). Every file has its place on the page, and every place its file. Nothing is typed in
+by hand but the title, the command, the words of the overview, and what others report.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from headstart.studies.trials import Sweep, plain, shown
 from headstart.training.record import read_events
 
 DOCS = Path(__file__).parent
-RESULTS, IMAGES, PAGE = DOCS / "results", DOCS / "images", DOCS / "results.md"
+RESULTS, IMAGES, PAGE, README = DOCS / "results", DOCS / "images", DOCS / "results.md", DOCS.parent / "README.md"
 PLACE = re.compile(r"<!-- result (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
+OVERVIEW = re.compile(r"<!-- overview(?P<names>[\w ,-]*) -->\n.*?<!-- end -->\n", re.DOTALL)
 NAMES = {"tfidf": "TF-IDF and logistic regression", "majority": "commonest class"}
 STYLE = Path(charts.__file__).parent / "templates" / "style.css"
 
@@ -184,20 +186,67 @@ def _rounded(found: Estimate) -> dict[str, float]:
 
 def page() -> str:
     """docs/results.md with every table made anew."""
-    files = {path.stem: read_json(path) for path in sorted(RESULTS.glob("*.json"))}
+    files = _files()
     text = PAGE.read_text(encoding="utf-8")
     places = [match["name"] for match in PLACE.finditer(text)]
     problems = [f"{name}.json has no place on the page" for name in files if name not in places]
     problems += [f"the page has a place for {name}, and there is no such file" for name in places if name not in files]
     if problems:
         raise SystemExit(f"{PAGE}: {'; '.join(problems)}")
-    return PLACE.sub(lambda match: _place(match["name"], files[match["name"]]), text)
+    text = PLACE.sub(lambda match: _place(match["name"], files[match["name"]]), text)
+    lines = markdown(_overview([files[name] for name in places], reported=True))
+    return OVERVIEW.sub(lambda match: f"<!-- overview -->\n{lines}\n<!-- end -->\n", text)
+
+
+def readme() -> str:
+    """README.md with its part of the overview made anew: the files that it names."""
+    files = _files()
+
+    def part(match: re.Match[str]) -> str:
+        lines = markdown(_overview([files[name] for name in match["names"].split()], reported=False))
+        return f"<!-- overview{match['names']} -->\n{lines}\n<!-- end -->\n"
+
+    return OVERVIEW.sub(part, README.read_text(encoding="utf-8"))
+
+
+def _files() -> dict[str, dict[str, Any]]:
+    return {path.stem: read_json(path) for path in sorted(RESULTS.glob("*.json"))}
 
 
 def figures() -> dict[str, str]:
     """The figures of accuracy by epoch, by their file's name."""
-    found = {path.stem: read_json(path) for path in sorted(RESULTS.glob("*.json"))}
-    return {f"{name}.svg": _figure(each) for name, each in found.items() if each.get("epochs")}
+    return {f"{name}.svg": _figure(each) for name, each in _files().items() if each.get("epochs")}
+
+
+def _overview(files: Iterable[Mapping[str, Any]], *, reported: bool) -> dict[str, list[str]]:
+    """A line for each arm that a file names: its score beside the model from scratch and the linear one."""
+    columns: dict[str, list[str]] = {}
+    for found in files:
+        test = {row["arm"]: row.get("test") for row in found["rows"] if "arm" in row}
+        for arm, label in found.get("overview", {}).items():
+            line = {
+                "": label,
+                "from scratch": score(test.get("scratch")),
+                "TF-IDF": score(test.get("tfidf")),
+                "pretrained": score(test[arm]),
+                "− scratch, points": _held_against(found, arm, "scratch"),
+                "− TF-IDF, points": _held_against(found, arm, "tfidf"),
+                "reported elsewhere": found.get("reported", {}).get(arm, ""),
+            }
+            for name, value in line.items():
+                if reported or name != "reported elsewhere":
+                    columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _held_against(found: Mapping[str, Any], arm: str, other: str) -> str:
+    """Their difference in points, whichever way round the study has it."""
+    for each in found.get("differences", []):
+        if (each["arm"], each["reference"]) == (arm, other):
+            return points(each)
+        if (each["arm"], each["reference"]) == (other, arm):
+            return points({"value": -each["value"], "low": -each["high"], "high": -each["low"]})
+    return ""
 
 
 def _place(name: str, found: Mapping[str, Any]) -> str:
@@ -338,10 +387,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     add.add_argument("--command", required=True, help="what made it, as a reader would type it")
     add.add_argument("--note", default="", help="a sentence or two beneath the table")
     add.add_argument("--reported", action="append", default=[], metavar="ARM=FIGURE", help="what others report")
+    add.add_argument("--overview", action="append", default=[], metavar="ARM=WORDS", help="its line in the overview")
     add.add_argument("--picture", action="store_true", help="of the top of its report too, which needs Chromium")
     given = parser.parse_args(None if arguments is None else list(arguments))
-    reported = dict(each.split("=", 1) for each in given.reported)
-    found = gather(given.study, title=given.title, command=given.command, note=given.note, reported=reported)
+    about = {name: dict(each.split("=", 1) for each in getattr(given, name)) for name in ("reported", "overview")}
+    found = gather(given.study, title=given.title, command=given.command, note=given.note, **about)
     write(RESULTS / f"{given.name}.json", found)
     if given.picture:
         from transcripts import take_picture

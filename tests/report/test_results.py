@@ -32,7 +32,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
-    for name, path in (("RESULTS", "results"), ("IMAGES", "images"), ("PAGE", "results.md")):
+    for name, path in (("RESULTS", "results"), ("IMAGES", "images"), ("PAGE", "results.md"), ("README", "README.md")):
         monkeypatch.setattr(module, name, tmp_path / path)
     return module
 
@@ -70,6 +70,33 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     figure = results.figures()["reviews.svg"]
     assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
     assert {"scratch", "full"} <= {each.text for each in ElementTree.fromstring(figure).iter() if each.text}
+
+
+def test_the_overview(results: ModuleType, tmp_path: Path) -> None:
+    """A line for each arm that asked for one; differences whichever way round they are found; in the README, a part."""
+    score = {"value": 0.8, "low": 0.75, "high": 0.85}
+    rows = [{"arm": "full", "test": score}, {"arm": "tfidf", "test": {**score, "value": 0.7}}, {"arm": "frozen"}]
+    difference = {"arm": "tfidf", "reference": "full", "value": -0.1, "low": -0.12, "high": 0.03}
+    about = {"hardware": "a machine", "date": "2026-11-15", "rows": rows, "differences": [difference]}
+    results.write(
+        tmp_path / "results" / "one.json", {**about, "overview": {"full": "our model"}, "reported": {"full": "0.77"}}
+    )
+    results.write(tmp_path / "results" / "two.json", {**about, "overview": {"full": "another"}})
+    results.write(tmp_path / "results" / "three.json", about)
+    places = "".join(f"<!-- result {name} -->\n<!-- end -->\n" for name in ("two", "one", "three"))
+    (tmp_path / "results.md").write_text(f"<!-- overview -->\nold\n<!-- end -->\n\n{places}")
+    (tmp_path / "README.md").write_text("Before\n<!-- overview one -->\n<!-- end -->\nAfter\n")
+    head, _, first, second, *rest = results.page().splitlines()[1:]
+    assert (
+        head == "|  | from scratch | TF-IDF | pretrained | − scratch, points | − TF-IDF, points | reported elsewhere |"
+    )
+    assert first.startswith("| another | ")  # in the order of the page
+    line = "| our model |  | 0.700 (0.750 to 0.850) | 0.800 (0.750 to 0.850) |  | +10.0 (−3.0 to +12.0) |"
+    assert second == f"{line} 0.77 |"
+    assert rest[0] == "<!-- end -->"
+    (tmp_path / "README.md").write_text(results.readme())
+    before, opening, _, _, only, closing, after = results.readme().splitlines()
+    assert (before, opening, only, closing, after) == ("Before", "<!-- overview one -->", line, "<!-- end -->", "After")
 
 
 def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path) -> None:
