@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+
+import pytest
 
 from headstart import __version__
 
@@ -39,3 +43,23 @@ def test_a_reader_that_leaves_early() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_threads_that_wait_soon_sleep(given: dict[str, str], spins: str | None) -> None:
+    """By what OpenMP itself says it was told; whoever has told it something already is not overruled."""
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "headstart", "params", "lab"],
+        env={**surroundings, **given, "OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
+    if found is None:
+        pytest.skip("this torch does not use GNU's OpenMP")
+    assert found[1] == spins if spins else found[1] not in ("1000", "300000")
