@@ -91,7 +91,7 @@ def differences_table(found: Comparison) -> Table:
                 f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
                 f"{100 * each.better:.0f} %",
                 f"{each.holm:.3f}",
-                f"{100 * each.detectable:.1f}",
+                each.could_show,
             )
     return made
 

@@ -251,7 +251,7 @@ def _differences(study: Study) -> Section | None:
             chance(each.better),
             p_value(each.p),
             p_value(each.holm),
-            f"{100 * each.detectable:.1f}",
+            each.could_show,
             *(("" if each.mcnemar is None else p_value(each.mcnemar),) if single else ()),
         )
         for each in ranked
@@ -268,7 +268,7 @@ def _differences(study: Study) -> Section | None:
         "One arm minus another, run by run and text by text. Where the interval reaches over zero, this study cannot "
         "tell the two apart. “Better” is the chance that the arm is ahead; Holm’s p allows for all the differences "
         "of the table being looked at at once; “detectable” is the smallest true difference that such a study would "
-        "show four times in five."
+        "show four times in five; where it is none, there are too few seeds to show any."
     )
     first = Beside(figures[0], (Words(words),))
     return Section("Differences", (first, *((Gallery(figures[1:]),) if figures[1:] else ()), *tables))

@@ -54,6 +54,11 @@ class DifferenceResult:
     mcnemar: float | None  # where each of the two is a single model
     leak_free: Mapping[str, Estimate] | None
 
+    @property
+    def could_show(self) -> str:
+        """The smallest difference that could show, in points; no two arms are more than 100 apart."""
+        return f"{100 * self.detectable:.1f}" if self.detectable <= 1 else "none"
+
 
 @dataclass(frozen=True)
 class WorthResult:

@@ -201,8 +201,13 @@ def _doubt(found: DifferenceResult) -> str:
     """Why a difference cannot be told, as the end of a sentence."""
     if _beyond(found.scores["accuracy"]):
         return "; among several comparisons, one like this comes by chance"
-    could = _points(found.detectable)
-    return f"; a study of this size could have shown a difference of {could} points" if could != "0.0" else ""
+    match found.could_show:
+        case "0.0":
+            return ""
+        case "none":
+            return "; a study of this size could have shown no difference at all"
+        case points:
+            return f"; a study of this size could have shown a difference of {points} points"
 
 
 # --- the sentences ---
