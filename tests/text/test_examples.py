@@ -124,8 +124,10 @@ def test_a_guess_that_could_go_two_ways_is_not_made(tmp_path: Path, form: str) -
     path = put_table(tmp_path, form, ["note", "avis", "date"], [[5, "bon livre", 2024]])
     error = complaint(path)
     assert "which column is the label? There are: 'note', 'avis', 'date'" in error.problem
+    assert "name the column of the label with --label" in str(error)
     path = put_table(tmp_path, form, ["titre", "avis", "label"], [["t", "bon livre", 1]])
     assert "which column is the text?" in complaint(path).problem
+    assert "name the column of the text with --text" in str(complaint(path))
 
 
 @pytest.mark.parametrize("form", TABLES)

@@ -87,7 +87,7 @@ def _blocks(path: Path, skipped: Skipped | None) -> Iterator[tuple[int, str]]:
 
 def _column(path: Path, column: str | None, skipped: Skipped | None) -> Iterator[tuple[int, str]]:
     with open_table(path, skipped) as table:
-        name = table.guess_text() if column is None else table.check(column)
+        name = table.guess_text(option="--column") if column is None else table.check(column)
         for line, (value,) in table.rows([name]):
             try:
                 text = as_text(value, name, path, line)

@@ -200,7 +200,7 @@ def _choose(table: Table, named: _Columns, labelled: bool) -> _Columns:
     if labelled and usual is None:
         others = table.named(apart_from=(text, second))
         if len(others) != 1:
-            raise table.unclear("label")
+            raise table.unclear("label", "--label")
         usual = others[0]
     columns = _Columns(text, second, table.check(usual) if labelled and usual is not None else None)
     if len(set(columns.given())) < len(columns.given()):

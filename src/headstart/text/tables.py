@@ -72,8 +72,8 @@ class Table:
         ours = {column.casefold(): column for column in self.columns if column not in apart_from}
         return next((ours[name] for name in names if name in ours), None)
 
-    def guess_text(self, apart_from: Sequence[str | None] = ()) -> str:
-        """The column of text: one with a usual name, or the only one that holds words."""
+    def guess_text(self, apart_from: Sequence[str | None] = (), option: str = "--text") -> str:
+        """The column of text: one with a usual name, or the only one that holds words; `option` is what names it."""
         usual = self.find(TEXT_NAMES, apart_from)
         if usual is not None:
             return self.check(usual)
@@ -81,17 +81,17 @@ class Table:
         if len(left) != 1:
             left = [name for name in left if name in self.words]
         if len(left) != 1:
-            raise self.unclear("text")
+            raise self.unclear("text", option)
         return self.check(left[0])
 
     def named(self, apart_from: Sequence[str | None] = ()) -> list[str]:
         """The columns a guess may choose from: not the unnamed one that row numbers are often saved under."""
         return [name for name in self.columns if name and name not in apart_from]
 
-    def unclear(self, what: str) -> DataError:
+    def unclear(self, what: str, option: str) -> DataError:
         names = ", ".join(reprlib.repr(name) for name in self.columns[:12])
         more = ", …" if len(self.columns) > 12 else ""
-        fix = f"name the column of the {what}"
+        fix = f"name the column of the {what} with {option}"
         if form_of(self.path) in (".csv", ".tsv"):
             fix += "; where the first row is no header, write one above it"
         return DataError(self.path, f"which column is the {what}? There are: {names}{more}", fix=fix)
