@@ -34,7 +34,7 @@ def test_a_sweep_and_a_study_share_a_page(study: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_read_leaves_no_page(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     result = run("report", str(study), str(tmp_path / "nowhere"), "--out", str(out))
-    assert result.exit_code == 2 and "no study.toml and no run.toml" in result.stderr
+    assert result.exit_code == 2 and "nowhere: no such folder" in result.stderr
     assert not out.exists()
 
 

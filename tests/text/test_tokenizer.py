@@ -48,6 +48,13 @@ def test_saved_and_loaded_it_gives_equal_ids(kind: str, tmp_path: Path) -> None:
     assert [path.name for path in written.parent.iterdir()] == ["tokenizer.json"]
 
 
+def test_a_run_folder_has_the_tokenizer_of_its_model(tmp_path: Path) -> None:
+    tokenizer = trained("wordpiece")
+    tokenizer.save(tmp_path / "model")
+    (tmp_path / "run.toml").write_text("")
+    assert Tokenizer.load(tmp_path).fingerprint == tokenizer.fingerprint
+
+
 def test_scores_of_many_digits_survive_being_saved(tmp_path: Path) -> None:
     draw = random.Random(0)
     pieces = [("<unk>", 0.0), *((chr(0x4E00 + n), -20 * draw.random()) for n in range(5000))]

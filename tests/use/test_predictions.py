@@ -140,7 +140,9 @@ def test_a_crash_leaves_no_file(classifier: Classifier, tmp_path: Path, monkeypa
         ("a.csv", "text\nx\n", "out", OutputError, "ends in 'nothing'"),
         ("a.csv", "text,predicted\nx,y\n", "out.csv", DataError, "there is a column 'predicted' already"),
         ("a.csv", "one,two\nx y,z w\n", "out.csv", DataError, "which column is the text"),
-        ("missing.csv", None, "out.csv", DataError, "missing.csv"),
+        ("missing.csv", None, "out.csv", DataError, "missing.csv: no such file"),
+        ("a fine book", None, "out.csv", DataError, "no such file.* a text itself goes to standard input"),
+        ("a fine book" * 99, None, "out.csv", DataError, "no such file.* a text itself goes to standard input"),
         ("a.xlsx", "", "out.csv", DataError, "xlsx"),
     ],
 )

@@ -123,7 +123,7 @@ def fetch(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # no network, no such name, no right to it: the hub's client has a class for each
-        reason = str(error).strip().split("\n", 1)[0]
+        reason = str(error).strip().split("\n", 1)[0].removeprefix("Got: ")
         raise CheckpointError(f"there is no folder {name} here, and the hub did not give it: {reason}") from None
 
 

@@ -62,7 +62,8 @@ def predict(
         )
         return
     counts = ", ".join(f"{name or 'no label'} {count:,}" for name, count in sorted(done.labels.items(), key=str))
-    say(f"{done.rows:,} texts in {seconds:.1f} s ({done.rows / max(seconds, 1e-9):,.0f} a second): {counts}")
+    texts = "text" if done.rows == 1 else "texts"
+    say(f"{done.rows:,} {texts} in {seconds:.1f} s ({done.rows / max(seconds, 1e-9):,.0f} a second): {counts}")
 
 
 @contextmanager

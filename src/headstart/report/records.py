@@ -151,7 +151,7 @@ def _kind(path: Path) -> str:
             return str(read_toml(path / name).get("study"))
     raise DataError(
         path,
-        "there is no study.toml and no run.toml in it",
+        "there is no study.toml and no run.toml in it" if path.exists() else "no such folder",
         fix="name a folder that headstart wrote a study or a run to",
     )
 

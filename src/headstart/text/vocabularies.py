@@ -60,6 +60,8 @@ def _read_folder(folder: Path) -> tokenizers.Tokenizer:
     if found:
         dictionary = folder / "dict.txt"
         return _read_model(found[0], dictionary if dictionary.exists() else None)
+    if (folder / "model" / FILE).exists():  # a run folder
+        return _read_json(folder / "model" / FILE)
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise TokenizerError(f"{folder}: found no tokenizer here ({names}). Expected one of: {EXPECTED}")
 
