@@ -76,6 +76,18 @@ def test_a_grid_is_a_table_with_the_best_marked(common: list[str], tmp_path: Pat
     assert json.loads(as_json.stdout) == json.loads((tmp_path / "s" / "sweep.json").read_text())
 
 
+def test_what_was_set_instead_of_epochs_and_batches_is_shown(common: list[str], tmp_path: Path) -> None:
+    options = ["--steps", "2", "--tokens", "200", "--grid", "lr=1e-3,1e-2", "--out", str(tmp_path / "s")]
+    result = run("sweep", *common, *options)
+    assert result.exit_code == 0, result.stderr
+    cells = dict(re.split(r"\s{2,}", row)[:2] for row in result.stdout.splitlines()[1:8])
+    assert (cells["steps"], cells["tokens"]) == ("2", "200")
+    assert "epochs" not in cells and "batch size" not in cells
+    page = (tmp_path / "s" / "report.html").read_text()
+    head = next(each for each in re.findall(r"<thead>.*?</thead>", page, re.DOTALL) if ">trial</th>" in each)
+    assert ">steps</th>" in head and ">epochs</th>" not in head
+
+
 def test_a_search_from_its_own_study_toml(common: list[str], tmp_path: Path) -> None:
     first = run("sweep", *common, "--search", "lr=1e-4..1e-2", "--trials", "2", "--quiet", "--out", str(tmp_path / "a"))
     assert (first.exit_code, first.stdout, first.stderr) == (0, "", "")

@@ -88,13 +88,12 @@ def _blocks(columns: Sequence[dict[str, str]], width: int) -> Iterator[list[dict
 
 def _column(found: Sweep, trial: Trial, number: int) -> dict[str, str]:
     """What the table says of a trial, under the names of its rows."""
-    from headstart.studies.trials import ALWAYS, plain, shown
+    from headstart.studies.trials import plain, shown
 
     words = {"lr": "learning rate"}
-    names = dict.fromkeys((*ALWAYS, *found.swept))
     return {
         "trial": f"{number} best" if trial.best else str(number),
-        **{words.get(name, plain(name)): shown(trial.settings[name]) for name in names},
+        **{words.get(name, plain(name)): shown(trial.settings.get(name, "")) for name in found.settings},
         "valid accuracy": "" if trial.valid is None else f"{trial.valid['accuracy']:.4f}",
         "test accuracy": "" if trial.test is None else f"{trial.test['accuracy']:.4f}",
         "time": "" if trial.seconds is None else duration(trial.seconds),

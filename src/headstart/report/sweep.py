@@ -22,7 +22,7 @@ from headstart.report.blocks import (
 from headstart.report.charts import Point
 from headstart.report.recipe import shared, surroundings, the_study_again
 from headstart.report.records import Tuning
-from headstart.studies.trials import ALWAYS, Sweep, Trial, plain, shown
+from headstart.studies.trials import Sweep, Trial, plain, shown
 
 
 def summary(tuning: Tuning) -> str:
@@ -98,7 +98,7 @@ def of_tuning(tuning: Tuning) -> list[Section]:
 
 
 def _is_numeric(found: Sweep, name: str) -> bool:
-    return all(type(trial.settings[name]) in (int, float) for trial in found.trials)
+    return all(type(trial.settings.get(name)) in (int, float) for trial in found.trials)
 
 
 def _figure(found: Sweep, name: str | None) -> Figure:
@@ -129,14 +129,14 @@ def _figure(found: Sweep, name: str | None) -> Figure:
 
 def _trials_table(found: Sweep) -> Table:
     """One row a trial: what was swept, what came of it, the usual settings, and what it cost."""
-    usual = [name for name in ALWAYS if name not in found.swept]
+    usual = [name for name in found.settings if name not in found.swept]
     scale, unit = memory_unit(trial.memory for trial in found.trials if trial.memory is not None)
     rows = tuple(
         (
             f"{number} best" if trial.best else str(number),
             *(_value(trial.settings[name]) for name in found.swept),
             *("–" if scores is None else f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)),
-            *(_value(trial.settings[name]) for name in usual),
+            *(_value(trial.settings.get(name, "")) for name in usual),
             measured(trial.seconds),
             measured(None if trial.memory is None else trial.memory / scale),
             _ended(trial),

@@ -23,6 +23,7 @@ from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.training.record import Listener, open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
+INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first is not looked at
 FREE = ("grid", "trials", "keep_models")  # may change when a sweep is gone on with
 ENDED = "ended.json"  # in the folder of a run that did not come to its end: {"error": …} or {"pruned": epoch}
 POLL = 0.5  # seconds between looks at what other processes do
@@ -55,6 +56,11 @@ class Sweep:
     kind: Literal["grid", "search"]
     swept: tuple[str, ...]
     trials: tuple[Trial, ...]
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of the settings that the table shows."""
+        return tuple(dict.fromkeys(name for trial in self.trials for name in trial.settings))
 
     @property
     def best(self) -> Trial | None:
@@ -126,7 +132,9 @@ class Trials:
         return outcome
 
     def trial(self, one: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
-        names = dict.fromkeys((*ALWAYS, *self.swept))
+        left_out = {name for name, other in INSTEAD.items() if getattr(one, other) is not None}
+        usual = (INSTEAD[name] if name in left_out else name for name in ALWAYS)
+        names = dict.fromkeys((*usual, *self.swept))
         run = self.folder(one).relative_to(self.out).as_posix()
         return Trial(**{"run": run, **outcome, "settings": {name: getattr(one, name) for name in names}})
 
