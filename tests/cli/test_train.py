@@ -50,6 +50,11 @@ def test_pretrain_then_finetune_in_one_line_each(place: Path, tmp_path: Path) ->
     found = json.loads(scored.stdout)
     assert found.pop("rows") == 30
     assert found == pytest.approx(expected, abs=1e-5)
+    (tmp_path / "bad.txt").write_text("no label\n" + (place / "valid.txt").read_text())
+    assert run("evaluate", str(tmp_path / "run"), str(tmp_path / "bad.txt")).exit_code == 2
+    scored = run("evaluate", str(tmp_path / "run"), str(tmp_path / "bad.txt"), "--skip-bad", "--json")
+    assert json.loads(scored.stdout)["rows"] == 30
+    assert scored.stderr.startswith(f"left out 1, these:\n  {tmp_path / 'bad.txt'}, line 1: ")
 
 
 def test_quiet_is_silent_and_json_is_one_object(place: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def test_what_has_no_file_is_parted_from_train_by_content(tmp_path: Path) -> Non
     ]
     # Valid is the same whether or not a test is parted too.
     assert read_splits(FinetuneSettings(data=str(path), init="x"))["valid"].rows == found["valid"].rows
+
+
+def test_rows_that_cannot_be_read_are_left_out_where_asked(tmp_path: Path) -> None:
+    train, valid = write_reviews(tmp_path / "train.txt", 20, 1), write_reviews(tmp_path / "valid.txt", 10, 2)
+    for path, line in ((train, "no label here\n"), (valid, " ||| nor here\n")):
+        path.write_text(line + path.read_text())
+    settings = FinetuneSettings(data=str(train), valid=str(valid), init="x")
+    with pytest.raises(DataError, match=r"train.txt, line 1: .*leave such rows out with --skip-bad"):
+        read_splits(settings)
+    said: list[str] = []
+    found = read_splits(replace(settings, skip_bad=True), said.append)
+    assert {name: len(part.rows) for name, part in found.items()} == {"train": 20, "valid": 10}
+    assert said[0] == "left out 2, these:"
+    assert [line.split(": ")[0] for line in said[1:]] == [f"  {train}, line 1", f"  {valid}, line 1"]
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:

@@ -40,10 +40,10 @@ def silent(text: str) -> None:
 
 def left_out(count: int, first: Sequence[str]) -> None:
     """What --skip-bad left out: how many, and the first of them."""
-    if count:
-        remark(f"left out {count:,}, {'these' if len(first) == count else f'the first {len(first)}'}:")
-        for line in first:
-            remark(f"  {line}")
+    from headstart.text.skipped import told
+
+    for line in told(count, first):
+        remark(line)
 
 
 def size(number: int) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headstart.cli import options
-from headstart.cli.console import console, print_json, remark, silent, table
+from headstart.cli.console import console, left_out, print_json, remark, silent, table
 from headstart.cli.progress import reporter
 from headstart.cli.together import joined
 from headstart.config import Settings, read_toml
@@ -80,16 +80,23 @@ def evaluate_command(
     text: Annotated[str | None, typer.Option(help="Name of the column with the text.")] = None,
     second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
     label: Annotated[str | None, typer.Option(help="Name of the column with the label.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave rows out that cannot be read, and list them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
     from headstart.studies.finetune import evaluate
+    from headstart.text.skipped import Skipped
 
+    skipped = Skipped() if skip_bad else None
     with joined() as first:
         say = remark if first else silent
-        scores, rows = evaluate(folder, data, text=text, second=second, label=label, remark=say)
+        scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, remark=say)
     if not first:
         return
+    if skipped is not None:
+        left_out(skipped.count, skipped.lines)
     if as_json:
         print_json({"rows": rows, **scores})
         return

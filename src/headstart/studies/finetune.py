@@ -28,6 +28,7 @@ from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.text.batches import Encoded, ExampleBatches
 from headstart.text.examples import Examples, read_examples
+from headstart.text.skipped import Skipped
 from headstart.text.tokenizer import Tokenizer
 from headstart.training.distributed import agree, team
 from headstart.training.loop import Loop
@@ -109,13 +110,14 @@ def evaluate(
     text: str | None = None,
     second: str | None = None,
     label: str | None = None,
+    skipped: Skipped | None = None,
     remark: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scores, int]:
     """The scores of a trained classifier on a labelled set, and how many rows it has."""
     found = open_model(folder)
     if found.tokenizer is None or not isinstance(found.model.head_config, Classifier):
         raise ModelError(f"{folder} is no classifier with a tokenizer: `headstart finetune` makes one")
-    examples = read_examples(path, text=text, second=second, label=label)
+    examples = read_examples(path, text=text, second=second, label=label, skipped=skipped)
     for line in examples.remarks:
         remark(line)
     labels = found.labels or tuple(str(k) for k in range(found.model.head_config.classes))

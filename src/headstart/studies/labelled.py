@@ -8,11 +8,11 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from headstart.errors import ConfigError, DataError
 from headstart.studies.settings import LabelledSettings
 from headstart.text.examples import Example, Examples, read_examples, split
+from headstart.text.skipped import Skipped, told
 
 SPLITS = ("train", "valid", "test")
 VALID_SHARE = 0.1  # of the training file, where no valid file is given
@@ -24,12 +24,16 @@ def read_splits(settings: LabelledSettings, remark: Callable[[str], None] = lamb
     Where a file for valid (or for test, if a share is asked for) is not given, it is parted from the training file by
     content: the same rows whatever the seed.
     """
-    columns: dict[str, Any] = {"text": settings.text, "second": settings.second, "label": settings.label}
-    found = {"train": read_examples(settings.data, **columns)}
-    for name, path in (("valid", settings.valid), ("test", settings.test)):
-        if path is not None:
-            found[name] = read_examples(path, **columns)
+    skipped = Skipped() if settings.skip_bad else None
+    files = {"train": settings.data, "valid": settings.valid, "test": settings.test}
+    found = {
+        name: read_examples(path, text=settings.text, second=settings.second, label=settings.label, skipped=skipped)
+        for name, path in files.items()
+        if path is not None
+    }
     for line in dict.fromkeys(line for part in found.values() for line in part.remarks):
+        remark(line)
+    for line in told(skipped.count, skipped.lines) if skipped else ():
         remark(line)
     shares = {
         "valid": VALID_SHARE if settings.valid is None else 0.0,

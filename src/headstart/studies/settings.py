@@ -13,7 +13,7 @@ from headstart.studies.axes import Axis, read_axes
 from headstart.training.settings import Schedule, TrainingSettings, setting
 
 # What decides which texts there are: the same for all runs of a study.
-DATA = ("data", "valid", "test", "test_share", "text", "second", "label")
+DATA = ("data", "valid", "test", "test_share", "text", "second", "label", "skip_bad")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class LabelledSettings(TrainingSettings):
     text: str | None = setting(None, "Name of the column with the text.")
     second: str | None = setting(None, "Name of the column with the second text of a pair.")
     label: str | None = setting(None, "Name of the column with the label.")
+    skip_bad: bool = setting(False, "Leave rows out that cannot be read, and list them.")
     window: int | None = setting(None, "Longest text in tokens; by default what the model can take.", least=1)
     pool: Pool | None = setting(None, "Which token's vector stands for the text; by default as the family does it.")
     pooler: Literal["none", "backbone", "tanh", "relu"] | None = setting(

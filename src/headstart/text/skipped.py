@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headstart.errors import DataError
@@ -39,3 +40,14 @@ def refuse(error: DataError, skipped: Skipped | None) -> None:
     if skipped is None:
         raise error
     skipped.add(error)
+
+
+def told(count: int, first: Sequence[str]) -> Iterator[str]:
+    """What a person is told of what was left out: how many, and the first of them.
+
+    >>> list(told(3, ["a.csv, line 2: no label"]))
+    ['left out 3, the first 1:', '  a.csv, line 2: no label']
+    """
+    if count:
+        yield f"left out {count:,}, {'these' if len(first) == count else f'the first {len(first)}'}:"
+        yield from (f"  {line}" for line in first)
