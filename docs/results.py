@@ -40,7 +40,7 @@ from headstart.training.record import read_events
 DOCS = Path(__file__).parent
 RESULTS, IMAGES, PAGE, README = DOCS / "results", DOCS / "images", DOCS / "results.md", DOCS.parent / "README.md"
 PLACE = re.compile(r"<!-- result (?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
-OVERVIEW = re.compile(r"<!-- overview(?P<names>[\w ,-]*) -->\n.*?<!-- end -->\n", re.DOTALL)
+OVERVIEW = re.compile(r"<!-- overview(?P<names>[\w -]*) -->\n.*?<!-- end -->\n", re.DOTALL)
 NAMES = {"tfidf": "TF-IDF and logistic regression", "majority": "commonest class"}
 STYLE = Path(charts.__file__).parent / "templates" / "style.css"
 

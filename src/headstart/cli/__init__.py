@@ -81,7 +81,7 @@ def main() -> None:
     # have quite the same number of tokens. The layers of one batch share theirs; that is worth keeping, no more.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     # A thread that waits for the others of its process spins, by default for so long that two commands on the same
-    # cores keep each other from working: ten times slower where twice is fair. It may spin a little, then it sleeps.
+    # cores keep each other from working: five times slower where twice is fair. It may spin a little, then it sleeps.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
