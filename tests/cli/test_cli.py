@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_help_imports_nothing_heavy() -> None:
 def test_an_unknown_verb_and_an_unknown_option() -> None:
     assert run("parms").exit_code == 2
     assert run("params", "lab", "--hed", "masked").exit_code == 2
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    name = "a fine book " * 40
+    for arguments in (["predict", name, "texts.csv"], ["report", name, "--out", str(tmp_path / "page.html")]):
+        done = run(*arguments)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith(f"headstart: {name}") and "File name too long" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_reader_that_leaves_early() -> None:

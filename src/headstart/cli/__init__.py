@@ -95,3 +95,6 @@ def main() -> None:
     except BrokenPipeError:  # `headstart … | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        typer.echo(f"{who()}: {error.filename or 'the system'}: {error.strerror or error}", err=True)
+        sys.exit(2)

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TextIO
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
 from headstart.text.examples import choose_texts, stream_texts
-from headstart.text.lines import TABLES, form_of, near
+from headstart.text.lines import TABLES, form_of, is_folder, open_bytes
 from headstart.text.skipped import Skipped, refuse
 from headstart.text.tables import as_text, open_table
 from headstart.use.classifier import CHUNK, Classifier, Prediction, Text
@@ -90,15 +90,10 @@ def _open(
         yield ["text"], _lines(sys.stdin)
         return
     path = Path(source)
-    try:
-        there = path.exists()
-    except OSError:  # a text, too long for a name
-        there = False
-    if not there:
-        raise DataError(
-            path, "no such file", fix=f"{near(path)}; a text itself goes to standard input, with - for INPUT"
-        )
-    if path.is_dir() or form_of(path, (*TABLES, ".txt", ".spm", ".label")) not in TABLES:
+    folder = is_folder(path)
+    if not folder:
+        open_bytes(path).close()  # a path that is not there is told before a suffix that is not known
+    if folder or form_of(path, (*TABLES, ".txt", ".spm", ".label")) not in TABLES:
         if text is not None or second is not None:
             raise DataError(path, "has no columns, and one was named", fix="leave --text and --second out")
         remarks: list[str] = []
