@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "split, shares": {"shard": True, "accumulate": 3},
     "averaged": {"average": 0.9},
     "split, averaged": {"shard": True, "average": 0.9},
+    "split, muon": {"shard": True, "optimizer": "muon"},
     "unfrozen": {"unfreeze": 1},
     "few": {"batch_size": 1},
 }

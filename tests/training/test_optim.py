@@ -34,6 +34,7 @@ from headstart.training.optim import (
     set_unfrozen,
     unfrozen_layers,
 )
+from headstart.training.precision import bf16_trouble
 from headstart.training.settings import Schedule
 
 KINDS: list[Kind] = ["adamw", "muon"]
@@ -267,10 +268,44 @@ def test_a_frozen_backbone_leaves_muon_nothing() -> None:
     assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
 
 
-def test_muon_is_refused_where_its_products_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(bf16_trouble("cpu") is not None, reason="torch's Muon multiplies in bf16, which this CPU cannot")
+def test_muon_is_torchs() -> None:
+    """Upright matrices, wide ones and square ones; clipped gradients; a rate that changes."""
+    ours, theirs = small(width=16, feed_forward=40), small(width=16, feed_forward=40)
+    optimizer = build_optimizer(ours, kind="muon", lr=0.01, weight_decay=0.3)
+    groups = [
+        {"params": [theirs.get_parameter(name) for name in group["names"]], "weight_decay": group["weight_decay"]}
+        for group in optimizer.parts[0].param_groups
+    ]
+    reference = torch.optim.Muon(groups, lr=0.01, adjust_lr_fn="match_rms_adamw")
+    for step in range(4):
+        gradients(ours, step)
+        for name, p in theirs.named_parameters():
+            slope = ours.get_parameter(name).grad
+            assert slope is not None
+            p.grad = slope / 3**step  # at one scale all steps would be the same
+        optimizer.step(1 / (1 + step), divide=torch.tensor(3.0**step))
+        for group in reference.param_groups:
+            group["lr"] = 0.01 / (1 + step)
+        reference.step()  # type: ignore[no-untyped-call]
+        for name in (name for group in optimizer.parts[0].param_groups for name in group["names"]):
+            p, expected = ours.get_parameter(name), theirs.get_parameter(name)
+            torch.testing.assert_close(p, expected, rtol=0, atol=2e-4)  # a step moves a weight by about 2e-3
+            with torch.no_grad():
+                p.copy_(expected)
+
+
+def test_where_bf16_fails_muon_multiplies_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optim, "bf16_trouble", lambda device: "could not create a primitive")
-    with pytest.raises(ModelError, match="choose adamw"):
-        build_optimizer(small(), kind="muon", lr=0.1)
+    model = small(width=32, feed_forward=64)
+    before = weights(model)
+    optimizer = build_optimizer(model, kind="muon", lr=0.1, weight_decay=0.0)
+    gradients(model, 0)
+    optimizer.step()
+    for name in (name for group in optimizer.parts[0].param_groups for name in group["names"]):
+        moved = (before[name] - model.get_parameter(name)) / (0.1 * 0.2 * math.sqrt(max(before[name].shape)))
+        values = torch.linalg.svdvals(moved)
+        assert values.max() < 1.3 and values.median() > 0.6, name
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from headstart.training.objectives import (
     MaskedTokens,
     Objective,
 )
-from headstart.training.optim import Average, build_optimizer
+from headstart.training.optim import Average, Kind, build_optimizer
 from headstart.training.precision import Precision
 from headstart.training.steps import Halves, Play, Recorded, Stepper, filled
 
@@ -114,10 +114,16 @@ class Written(Recorded):
 
 
 def run(
-    kind: type[Stepper], head: HeadConfig, objective: Objective, *, dropout: float = 0.0, device: str = "cpu"
+    kind: type[Stepper],
+    head: HeadConfig,
+    objective: Objective,
+    *,
+    dropout: float = 0.0,
+    device: str = "cpu",
+    optimizer_kind: Kind = "adamw",
 ) -> Any:
     model = model_with(head, dropout).to(device, torch.float64 if device == "cpu" else torch.float32).train()
-    optimizer = build_optimizer(model, lr=1e-2)
+    optimizer = build_optimizer(model, kind=optimizer_kind, lr=1e-2)
     spread, average = Spread.of(model, objective, shard=False, changing=False), Average(model, 0.9)
     stepper = kind(model, spread, optimizer, average, 1.0, Precision())
     found = []
@@ -132,11 +138,12 @@ def run(
     return stepper, torch.stack(found).cpu(), {name: p.detach().cpu() for name, p in model.named_parameters()}
 
 
+@pytest.mark.parametrize("optimizer", get_args(Kind))
 @pytest.mark.parametrize(("head", "objective"), CASES)
-def test_played_back_it_is_the_same_step(head: HeadConfig, objective: Objective) -> None:
+def test_played_back_it_is_the_same_step(head: HeadConfig, objective: Objective, optimizer: Kind) -> None:
     """Every input anew: tokens, counts and the learning rate."""
-    plainly, plain, expected = run(Stepper, head, objective)
-    stepper, played, weights = run(Written, head, objective)
+    plainly, plain, expected = run(Stepper, head, objective, optimizer_kind=optimizer)
+    stepper, played, weights = run(Written, head, objective, optimizer_kind=optimizer)
     average = plainly.average
     assert len(stepper.recordings) == 2
     torch.testing.assert_close(played, plain, rtol=1e-9, atol=1e-9)
@@ -191,10 +198,11 @@ def test_sizes_beyond_the_limit_are_taken_as_they_are_written(monkeypatch: pytes
     torch.testing.assert_close(played, run(Stepper, *CASES[0].values)[1], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("optimizer", get_args(Kind))
 @pytest.mark.parametrize("kind", [Stepper, Written])
-def test_a_step_without_a_number_moves_nothing(kind: type[Stepper]) -> None:
+def test_a_step_without_a_number_moves_nothing(kind: type[Stepper], optimizer: Kind) -> None:
     head, objective = CASES[0].values
-    stepper, _, _ = run(kind, head, objective)
+    stepper, _, _ = run(kind, head, objective, optimizer_kind=optimizer)
     before = {name: p.detach().clone() for name, p in stepper.model.named_parameters()}
     moments = {name: value.clone() for name, value in stepper.optimizer.state_dict()[0].items()}
     norm = stepper.model.backbone.layers[0].attention_norm
@@ -208,16 +216,17 @@ def test_a_step_without_a_number_moves_nothing(kind: type[Stepper]) -> None:
 
 
 @NEEDS_CUDA
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize(("dropout", "optimizer"), [(0.0, "adamw"), (0.3, "adamw"), (0.3, "muon")])
 @pytest.mark.parametrize(("head", "objective"), CASES)
 def test_a_recording_is_the_step_on_a_gpu(
-    head: HeadConfig, objective: Objective, dropout: float, monkeypatch: pytest.MonkeyPatch
+    head: HeadConfig, objective: Objective, dropout: float, optimizer: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dropout too: it is drawn by the step's seed, played back or not."""
-    stepper, played, weights = run(Recorded, head, objective, dropout=dropout, device="cuda")
-    assert len(stepper.recordings) == 2
+    options: dict[str, Any] = {"dropout": dropout, "device": "cuda", "optimizer_kind": optimizer}
+    stepper, played, weights = run(Recorded, head, objective, **options)
+    assert stepper.optimizer.recordable and len(stepper.recordings) == 2
     monkeypatch.setattr(module, "MOST", 0)
-    plainly, plain, expected = run(Recorded, head, objective, dropout=dropout, device="cuda")
+    plainly, plain, expected = run(Recorded, head, objective, **options)
     torch.testing.assert_close(played, plain, rtol=1e-4, atol=1e-4)
     for name, value in stepper.average.weights.items():
         torch.testing.assert_close(value, plainly.average.weights[name], rtol=0, atol=1e-3)

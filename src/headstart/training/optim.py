@@ -1,6 +1,7 @@
 """How weights move: AdamW written out, the optimizers that training uses, and what is done to their rates.
 
 PlainAdamW            the algorithm, to read; tested equal to torch's
+Muon                  torch's, for all matrices of one shape at once
 parameter_groups      which parameters learn how fast, and which decay
 build_optimizer       the fast optimizers over these groups, as one `Optimizers`
 rate                  how the learning rate rises and falls over a run
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from headstart.errors import CheckpointError, ModelError
 from headstart.model.initialisation import initialise
 from headstart.model.model import Model
-from headstart.training.distributed import fill, like
+from headstart.training.distributed import fill, like, whole
 from headstart.training.precision import bf16_trouble
 from headstart.training.settings import Schedule
 
@@ -75,6 +76,67 @@ class PlainAdamW(torch.optim.Optimizer):
                 square = state["square"] / (1 - beta2 ** state["step"])
                 p -= lr * decay * p
                 p -= lr * mean / (square.sqrt() + eps)
+
+
+# --- Muon, many matrices at once --------------------------------------------------------------------------------------
+
+
+class Muon(torch.optim.Muon):
+    """torch's Muon (Jordan et al. 2024), which takes one matrix after the other: here all of one shape move together.
+
+    A step is the mean of the gradients with its singular values brought near 1, by five products each of three factors.
+    Steps are as large as AdamW's, so that one rate suits both (Liu et al. 2025, "Muon is scalable"). Like torch's fused
+    AdamW it divides gradients by `grad_scale` and stays where `found_inf` holds, without asking the device.
+    """
+
+    grad_scale: Tensor | None = None
+    found_inf: Tensor | None = None
+
+    def __init__(self, groups: list[Group], dtype: torch.dtype) -> None:
+        super().__init__(groups, adjust_lr_fn="match_rms_adamw")
+        self.dtype = dtype  # of the products
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[nn.Parameter]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    alike.setdefault(p.shape, []).append(p)
+                    if not self.state[p]:
+                        self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            for matrices in alike.values():
+                self._move(matrices, group)
+
+    def _move(self, matrices: list[nn.Parameter], group: Group) -> None:
+        """M matrices of one shape (R, C), as one tensor (M, R, C)."""
+        means = [self.state[p]["momentum_buffer"] for p in matrices]
+        x, mean = torch.stack([whole(p) for p in matrices]), torch.stack([whole(each) for each in means])
+        slope = torch.stack([whole(p.grad) for p in matrices if p.grad is not None])
+        if self.grad_scale is not None:
+            slope = slope / self.grad_scale
+        new_mean = mean.lerp(slope, 1 - group["momentum"])
+        step = self._orthogonal(slope.lerp(new_mean, group["momentum"]), group)
+        lr, size = group["lr"], 0.2 * math.sqrt(max(x.shape[1:]))
+        new = x * (1 - lr * group["weight_decay"]) - step * (lr * size)
+        if self.found_inf is not None:
+            stay = self.found_inf.bool()
+            new, new_mean = torch.where(stay, x, new), torch.where(stay, mean, new_mean)
+        for p, its_mean, value, mean_value in zip(matrices, means, new, new_mean, strict=True):
+            fill(p, value)
+            fill(its_mean, mean_value)
+
+    def _orthogonal(self, x: Tensor, group: Group) -> Tensor:
+        """(M, R, C) → (M, R, C): each matrix with its singular values near 1, by Newton and Schulz."""
+        a, b, c = group["ns_coefficients"]
+        y = x.to(self.dtype)
+        upright = y.shape[1] > y.shape[2]
+        y = y.mT if upright else y  # the smaller of the two products
+        y = y / y.norm(dim=(1, 2), keepdim=True).clamp(min=group["eps"])
+        for _ in range(group["ns_steps"]):
+            gram = y @ y.mT
+            y = torch.baddbmm(y, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), y, beta=a)
+        return (y.mT if upright else y).to(x.dtype)
 
 
 # --- which parameters learn how fast ----------------------------------------------------------------------------------
@@ -158,21 +220,15 @@ class Optimizers:
     def step(self, factor: float | None = 1.0, *, divide: Tensor | None = None, skip: Tensor | None = None) -> None:
         """Update every parameter that has a gradient, at `factor` times its initial rate (None: as it was set).
 
-        Gradients are divided by `divide` first; where `skip` holds true, nothing is updated. AdamW does both within
-        its one pass, without asking the device.
+        Gradients are divided by `divide` first; where `skip` holds true, nothing is updated. Optimizers do both within
+        their step, without asking the device.
         """
         if factor is not None:
             self.set_rate(factor)
         for part in self.parts:
-            if isinstance(part, torch.optim.AdamW):
-                part.grad_scale = divide  # type: ignore[attr-defined]
-                part.found_inf = None if skip is None else skip.float()  # type: ignore[attr-defined]
-                part.step()
-            elif skip is None or not skip:
-                if divide is not None:
-                    slopes = [p.grad for group in part.param_groups for p in group["params"] if p.grad is not None]
-                    torch._foreach_div_(slopes, divide)
-                part.step()
+            part.grad_scale = divide  # type: ignore[attr-defined]
+            part.found_inf = None if skip is None else skip.float()  # type: ignore[attr-defined]
+            part.step()
 
     def zero_grad(self) -> None:
         for part in self.parts:
@@ -242,14 +298,11 @@ def build_optimizer(
         case "adamw":
             return Optimizers([fused_adamw(groups, betas, eps)])
         case "muon":
-            trouble = bf16_trouble(model.device)
-            if trouble is not None:
-                raise ModelError(f"muon multiplies in bf16, and this device cannot ({trouble}): choose adamw")
             matrices, rest = _only(groups, _is_layer_matrix), _only(groups, lambda *each: not _is_layer_matrix(*each))
             parts: list[torch.optim.Optimizer] = []
             if matrices:
-                # Steps as large as AdamW's, so that one lr suits both (Liu et al. 2025, "Muon is scalable").
-                parts.append(torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw"))
+                dtype = torch.float32 if bf16_trouble(model.device) else torch.bfloat16
+                parts.append(Muon(_rates_on_device(matrices), dtype))
             if rest:
                 parts.append(fused_adamw(rest, betas, eps))
             return Optimizers(parts)
@@ -258,14 +311,17 @@ def build_optimizer(
 
 
 def fused_adamw(groups: list[Group], betas: tuple[float, float], eps: float) -> torch.optim.AdamW:
-    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU.
+    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
+    on_gpu = groups[0]["params"][0].is_cuda
+    return torch.optim.AdamW(_rates_on_device(groups), betas=betas, eps=eps, fused=True, capturable=on_gpu)
 
-    On a GPU the rates lie there too, so that a recorded step reads them anew each time.
-    """
+
+def _rates_on_device(groups: list[Group]) -> list[Group]:
+    """On a GPU the rates lie there too, so that a recorded step reads them anew each time."""
     device = groups[0]["params"][0].device
-    if device.type == "cuda":
-        groups = [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
-    return torch.optim.AdamW(groups, betas=betas, eps=eps, fused=True, capturable=device.type == "cuda")
+    if device.type != "cuda":
+        return groups
+    return [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
 
 
 def _is_layer_matrix(name: str, p: Tensor) -> bool:
