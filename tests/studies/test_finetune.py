@@ -123,6 +123,17 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(world: Path, base: Pat
     assert files[0] == files[1] != files[2]
 
 
+def test_token_dropout_changes_training_and_not_a_frozen_backbone(world: Path, base: Path, tmp_path: Path) -> None:
+    found = {}
+    for mode in ("full", "frozen"):
+        for share in (0.0, 0.3):
+            out = tmp_path / f"{mode} {share}"
+            finetune(settings(world, base, mode=mode, token_dropout=share, epochs=1), out)
+            found[mode, share] = (out / "model" / "model.safetensors").read_bytes()
+    assert found["full", 0.0] != found["full", 0.3]
+    assert found["frozen", 0.0] == found["frozen", 0.3]
+
+
 def test_settings_reach_the_head(world: Path, base: Path) -> None:
     model = build_classifier(
         load(base).model,

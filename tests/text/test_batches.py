@@ -194,7 +194,17 @@ def forget() -> None:
 
 
 Make = Callable[[int], Batches]  # from a seed
-SHUFFLED = ["rows", "rows by tokens", "pairs of texts", "across", "apart", "masked", "whole words", "next sentence"]
+SHUFFLED = [
+    "rows",
+    "rows by tokens",
+    "pairs of texts",
+    "rows with tokens left out",
+    "across",
+    "apart",
+    "masked",
+    "whole words",
+    "next sentence",
+]
 IN_FILE_ORDER = ["across, whole", "apart, whole", "masked, whole", "next sentence, whole"]
 
 
@@ -228,6 +238,7 @@ def makers(trained: dict[str, Tokenizer]) -> dict[str, Make]:
         "rows": lambda seed: ExampleBatches(rows, seed, batch_size=7),
         "rows by tokens": lambda seed: ExampleBatches(rows, seed, tokens=90),
         "pairs of texts": lambda seed: ExampleBatches(pairs, seed, batch_size=7),
+        "rows with tokens left out": lambda seed: ExampleBatches(rows, seed, batch_size=7, left_out=0.3),
         "across": causal(True, False),
         "apart": causal(False, False),
         "masked": masked(masking, False),
@@ -427,6 +438,33 @@ def test_a_row_comes_with_its_own_tokens_and_label(lengths: list[int], seed: int
         assert sequence.row is not None
         assert sequence.ids == rows[sequence.row]
         assert sequence.label == sequence.row % 3
+
+
+@given(lengths=some_lengths, share=st.floats(0.01, 0.99), seed=seeds, epoch=epochs)
+def test_tokens_that_are_left_out(lengths: list[int], share: float, seed: int, epoch: int) -> None:
+    """What stays keeps its order, its row and its label; special tokens always stay, and no text is empty."""
+    rows, keep = numbered(lengths), [numbered(lengths)[-1][-1]]
+    for sequence in flat(epoch_of(ExampleBatches(encoded(lengths), seed, left_out=share, keep=keep), epoch)):
+        assert sequence.row is not None
+        whole = iter(rows[sequence.row])
+        assert sequence.ids and all(token in whole for token in sequence.ids)  # consumes: a subsequence
+        assert keep[0] in sequence.ids or keep[0] not in rows[sequence.row]
+        assert sequence.label == sequence.row % 3
+
+
+def test_as_many_tokens_are_left_out_as_were_asked_for_and_others_each_epoch() -> None:
+    batches = ExampleBatches(encoded([400] * 20), 0, left_out=0.2)
+    first, second = ({s.row: s.ids for s in flat(epoch_of(batches, epoch))} for epoch in (0, 1))
+    assert 0.78 < sum(map(len, first.values())) / 8000 < 0.82
+    assert all(first[row] != second[row] for row in first)
+
+
+def test_segments_go_with_their_tokens() -> None:
+    pairs = encoded([30] * 8)
+    pairs = replace(pairs, segments=(pairs.ids % 2).astype(np.int8))
+    batch = ExampleBatches(pairs, 0, left_out=0.5).batch(0, 0)
+    assert len(batch.ids) < 240 and batch.segments is not None
+    assert torch.equal(batch.segments, batch.ids % 2)
 
 
 @given(lengths=some_lengths, budget=st.integers(1, 120))

@@ -90,7 +90,15 @@ def finetune(
         def validate(model: Model) -> Scores:
             return score(classify(model, data.encoded["valid"], precision, features.get("valid")), labels)
 
-        batches = ExampleBatches(data.encoded["train"], settings.seed, settings.batch_size, settings.tokens)
+        batches = ExampleBatches(
+            data.encoded["train"],
+            settings.seed,
+            settings.batch_size,
+            settings.tokens,
+            # What a frozen backbone makes of a text was computed before, of the whole of it.
+            left_out=0.0 if settings.mode == "frozen" else settings.token_dropout,
+            keep=base.tokenizer.around,
+        )
         loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
         run.train(loop, listen=listen, remark=remark)
         model = loop.spread.plain(model)

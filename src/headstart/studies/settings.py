@@ -39,6 +39,9 @@ class LabelledSettings(TrainingSettings):
     )
     dropout: float = setting(0.1, "Dropout before the last layer.", least=0, below=1)
     backbone_dropout: float | None = setting(None, "Dropout in the backbone; by default as it was.", least=0, below=1)
+    token_dropout: float = setting(
+        0.0, "Share of a training text's tokens to leave out, other ones each epoch.", least=0, below=1
+    )
     smoothing: float = setting(0.0, "Label smoothing.", least=0, below=1)
     balanced: bool = setting(False, "Weigh each class by the inverse of its share.")
     tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", least=1)

@@ -143,6 +143,11 @@ class Tokenizer:
             segments.extend([segment] * len(filling))
         return wrapped, segments
 
+    @property
+    def around(self) -> list[int]:
+        """The special tokens that `wrap` puts around a text and between two."""
+        return sorted({part for layout in self._layouts for part, _ in layout or () if isinstance(part, int)})
+
     def word_starts(self, ids: Iterable[int]) -> list[bool]:
         """True where a piece begins a word: `▁un ▁cap tiv ant` gives True, True, False, False."""
         begins, ends = self.word_edges
