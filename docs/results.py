@@ -28,7 +28,7 @@ import numpy as np
 
 from headstart.checkpoints.folder import read_json
 from headstart.config import read_toml
-from headstart.report import charts
+from headstart.report import blocks, charts
 from headstart.report.charts import Look, Series
 from headstart.studies import statistics
 from headstart.studies.comparison import ArmResult, Comparison, valid_accuracy
@@ -340,7 +340,7 @@ def signed(difference: float) -> str:
     >>> signed(0.027), signed(-0.004)
     ('+2.7', '−0.4')
     """
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    return blocks.signed(100 * difference)
 
 
 def _seeds(seeds: Sequence[int]) -> str:

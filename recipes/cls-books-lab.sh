@@ -4,10 +4,10 @@
 #     recipes/cls-books-lab.sh DATA OUT
 #
 # DATA holds cls-books/ (the lab's files) and corpora/ with fr-*.txt.xz, one document a line. The language model reads all of
-# it, reviews four times as often (`text`), and then reviews alone (`lab`); of cls-books the training texts, without their
+# it, reviews eight times as often (`text`), and then reviews alone (`lab`); of cls-books the training texts, without their
 # labels, and neither valid nor test. That the last stretch has 500 steps was chosen on valid among 0, 500 and 1,500, by
-# three seeds. OUT gets the two, their stores, and two studies: `last` has every run as its last epoch left it, `best` as
-# its best epoch on valid did.
+# three seeds. Fine-tuning is the lab's, without dropout. OUT gets the two, their stores, and two studies: `last` has every
+# run as its last epoch left it, `best` as its best epoch on valid did.
 . "$(dirname "$0")/study.sh"
 [ $# -eq 2 ] || fail "name the folder of the data and the folder to write: DATA OUT"
 data=$1 out=$2
@@ -16,13 +16,14 @@ need "$data/cls-books/train.review.spm" "$data/corpora/fr-reviews.txt.xz"
 mkdir -p "$out"
 [ -f "$out/cls-books-train.txt" ] || plain "$data/cls-books/train.review.spm" > "$out/cls-books-train.txt"
 headstart tokens "$data"/corpora/fr-*.txt.xz "$out/cls-books-train.txt" --tokenizer "$data/cls-books" --out "$out/store" \
-    --repeat fr-reviews.txt.xz=4 --repeat cls-books-train.txt=4
+    --repeat fr-reviews.txt.xz=8 --repeat cls-books-train.txt=8
 headstart tokens "$data/corpora/fr-reviews.txt.xz" "$out/cls-books-train.txt" --tokenizer "$data/cls-books" \
     --out "$out/reviews"
 pretrained cls-books-lab.toml "$out/store" "$out/text"
-pretrained cls-books-reviews.toml "$out/reviews" "$out/lab" --init "$out/text" --objective causal --batch-size 64
+pretrained cls-books-reviews.toml "$out/reviews" "$out/lab" --init "$out/text" --objective causal --batch-size 64 \
+    --optimizer muon
 for weights in last best; do
     compared lab.toml "$out/$weights" --data "$data/cls-books/train.review.spm" --valid "$data/cls-books/valid.review.spm" \
         --test "$data/cls-books/test.review.spm" --tokenizer "$data/cls-books" --init "lab=$out/lab" \
-        --frozen lr=1e-3 --weights "$weights"
+        --frozen lr=1e-3 --backbone-dropout 0 --weights "$weights"
 done
