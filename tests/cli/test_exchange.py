@@ -115,6 +115,20 @@ def test_onnx_with_its_table_and_json(trained: Path, tmp_path: Path) -> None:
     assert comparison["original"]["accuracy"] == comparison["export"]["accuracy"]
 
 
+def test_columns_of_the_texts_to_compare_on(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("id,body,note,stars\n1,a wise tale,x,pos\n2,no verdict,y,\n3,a dull poem,z,neg\n")
+    command = ["export", str(trained), str(tmp_path / "out"), "--to", "onnx", "--json"]
+    named = ["--valid", str(tmp_path / "odd.csv"), "--text", "body", "--label", "stars"]
+    for options in ([], named):
+        refused = run(*command, *options, *([] if options else ["--skip-bad"]))
+        assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+        assert ("--skip-bad" if options else "give it too") in refused.stderr
+    told = run(*command, *named, "--skip-bad")
+    assert told.exit_code == 0, told.stderr
+    assert json.loads(told.stdout)["comparison"]["texts"] == 2
+    assert "odd.csv, line 3" in told.stderr
+
+
 def test_hf_as_json_without_texts(bert: Path, tmp_path: Path) -> None:
     told = run("export", str(bert), str(tmp_path / "hf"), "--json")
     assert json.loads(told.stdout) == {"out": str(tmp_path / "hf"), "to": "hf", "comparison": None}

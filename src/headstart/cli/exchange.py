@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from headstart.cli.console import console, print_json, remark, size, table
+from headstart.cli.console import console, left_out, print_json, remark, size, table
+from headstart.errors import ConfigError
 
 
 def import_model(
@@ -46,15 +47,31 @@ def export_model(
     valid: Annotated[
         Path | None, typer.Option(help="Labelled texts to compare on; by default those that the run was chosen on.")
     ] = None,
+    text: Annotated[str | None, typer.Option(help="Name of the column with the text, in --valid.")] = None,
+    second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(help="Name of the column with the label.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave rows of --valid out that cannot be read, and list them.")
+    ] = False,
     tolerance: Annotated[
         float, typer.Option(help="How far accuracy on valid may fall in int8; 0.01 is one point.")
     ] = 0.01,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
+    from headstart.text.examples import read_examples
+    from headstart.text.skipped import Skipped
     from headstart.use.export import export
 
-    made = export(source, out, to, valid=valid, tolerance=tolerance, remark=remark)
+    skipped = Skipped() if skip_bad else None
+    texts = None
+    if valid is None and (text or second or label or skip_bad):
+        raise ConfigError("export", ["--text, --second, --label and --skip-bad say how --valid is read: give it too"])
+    if valid is not None:
+        texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
+    made = export(source, out, to, valid=texts, tolerance=tolerance, remark=remark)
+    if skipped is not None:
+        left_out(skipped.count, skipped.lines)
     if as_json:
         print_json({"out": str(out), "to": made.form, "comparison": made.comparison and asdict(made.comparison)})
         return

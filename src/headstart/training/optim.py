@@ -84,7 +84,7 @@ class PlainAdamW(torch.optim.Optimizer):
 class Muon(torch.optim.Muon):
     """torch's Muon (Jordan et al. 2024), which takes one matrix after the other: here all of one shape move together.
 
-    A step is the mean of the gradients with its singular values brought near 1, by five products each of three factors.
+    A step is the mean of the gradients with its singular values brought near 1, by five rounds of Newton and Schulz.
     Steps are as large as AdamW's, so that one rate suits both (Liu et al. 2025, "Muon is scalable"). Like torch's fused
     AdamW it divides gradients by `grad_scale` and stays where `found_inf` holds, without asking the device.
     """

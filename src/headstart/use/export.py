@@ -83,14 +83,14 @@ def export(
     out: str | Path,
     form: Form,
     *,
-    valid: str | Path | None = None,
+    valid: str | Path | Examples | None = None,
     tolerance: float = 0.01,
     remark: Callable[[str], None] = lambda text: None,
 ) -> Exported:
     """Write the model of a run folder or a model folder to `out`, or raise `ModelError` and leave nothing there.
 
-    Valid texts are those of the run, or of the file `valid`; ONNX needs them, the other forms use them if they are
-    there. `tolerance` is how far accuracy may fall in int8: 0.01 is one point.
+    Valid texts are those of the run, or `valid`, a file or what was read of it; ONNX needs them, the other forms use
+    them if they are there. `tolerance` is how far accuracy may fall in int8: 0.01 is one point.
     """
     if not 0 <= tolerance < 1:
         raise ConfigError("export", [f"tolerance is {tolerance}, and must be from 0 to below 1: 0.01 is one point"])
@@ -110,7 +110,7 @@ def _to_onnx(
     source: str | Path,
     out: Path,
     form: Form,
-    valid: str | Path | None,
+    valid: str | Path | Examples | None,
     tolerance: float,
     remark: Callable[[str], None],
 ) -> Exported:
@@ -254,10 +254,12 @@ def _same_tensors(before: Model, after: Model, rounded: torch.dtype = torch.floa
             )
 
 
-def _valid_texts(source: str | Path, valid: str | Path | None, remark: Callable[[str], None]) -> Examples | None:
-    """The labelled texts of a file, or those that the run was chosen on; None where there are none."""
+def _valid_texts(
+    source: str | Path, valid: str | Path | Examples | None, remark: Callable[[str], None]
+) -> Examples | None:
+    """The labelled texts that were given, or those that the run was chosen on; None where there are none."""
     if valid is not None:
-        examples = read_examples(valid)
+        examples = valid if isinstance(valid, Examples) else read_examples(valid)
         for line in examples.remarks:
             remark(line)
         return examples
