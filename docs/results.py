@@ -150,7 +150,7 @@ def _sweep(study: Path) -> dict[str, Any]:
         for trial in found.trials
     ]
     done = [study / trial.run for trial in found.trials if (study / trial.run / "manifest.json").is_file()]
-    return {"rows": rows, **_surroundings(done)}
+    return {"rows": rows, "verdict": [found.doubt] if found.doubt else [], **_surroundings(done)}
 
 
 def _run(study: Path) -> dict[str, Any]:

@@ -67,6 +67,9 @@ def test_a_grid_is_a_table_with_the_best_marked(common: list[str], tmp_path: Pat
     assert cells["ended"] == ["failed", "failed"]
     assert "trial 3 failed: the loss became" in result.stdout
     assert f"best on valid: trial {best}, {tmp_path / 's' / found.best.run}" in result.stdout
+    assert found.doubt is not None and f"\n{found.doubt}\n" in result.stdout
+    page = (tmp_path / "s" / "report.html").read_text()
+    assert f"{found.doubt} Another seed would move each of them too." in page
     assert "trial 1 of 4: lr 0.001, batch size 8" in result.stderr
     assert re.search(r"epoch 1 .* valid: accuracy", result.stderr)
     again = run("sweep", *common, *options)

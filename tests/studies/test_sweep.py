@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -245,6 +247,40 @@ def test_of_equal_accuracies_the_lower_loss_is_best() -> None:
     scores = [(0.8, 0.5), (0.9, 0.7), (0.9, 0.6), (0.9, 0.8)]
     found = [Trial("r", {}, valid={"accuracy": accuracy, "loss": loss}) for accuracy, loss in scores]
     assert max([*found, Trial("r", {}, error="no")], key=lambda trial: trial.score) is found[2]
+
+
+def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
+    """By the texts that only one of the two got right: 3 against 1 is chance, 30 against 0 is not."""
+    wrong: dict[str, set[int]] = {"best": {7}, "close": {3, 4, 5}, "worse": {7, *range(30, 60)}, "elsewhere": {1}}
+    for name, its in wrong.items():
+        (tmp_path / name).mkdir()
+        said = ["neg" if k in its else "pos" for k in range(60)]
+        columns = {"split": ["valid"] * 60 + ["test"], "label": ["pos"] * 61, "predicted": [*said, "neg"]}
+        if name != "elsewhere":
+            pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name / "predictions.parquet")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "predictions.parquet").write_bytes(b"PAR1")
+    study = Trials(asked(grid=("lr=1,2",)), tmp_path, {}, None, lambda text: None)
+    rows = [Trial(name, {}, valid={"accuracy": 1 - len(its) / 60, "loss": 1.0}) for name, its in wrong.items()]
+    rows[0] = replace(rows[0], valid={"accuracy": 1 - 1 / 60, "loss": 0.5})
+    rows += [Trial("damaged", {}, valid={"accuracy": 0.1, "loss": 1.0}), Trial("failed", {}, error="no")]
+    study.tabulate(rows)
+    found = Sweep.from_json(json.loads((tmp_path / "sweep.json").read_text()))
+    assert found.best is not None and found.best.run == "best"
+    chances = [trial.chance for trial in found.trials]
+    # Both tails of a fair coin, 4 and 30 times thrown, three times as likely as there are three pairs of trials.
+    assert chances == [None, 1.0, pytest.approx(3 * 2 / 2**30), None, None, None]
+    assert found.doubt == (
+        "On the 60 texts of valid 1 of the 2 other trials may be as good, as the difference could be chance."
+    )
+    worse = replace(found, trials=tuple(trial for trial in found.trials if trial.run != "close"))
+    assert worse.doubt == "On the 60 texts of valid the other trial is worse by more than chance."
+    assert replace(found, trials=(found.best,)).doubt is None
+
+
+def test_a_table_of_before_says_nothing_of_it() -> None:
+    old = {"kind": "grid", "swept": ["lr"], "trials": [{"run": "r", "settings": {"lr": 1.0}, "best": True}]}
+    assert Sweep.from_json(old).doubt is None
 
 
 def test_the_weights_of_all_are_kept_where_asked(

@@ -59,6 +59,8 @@ def show(found: Sweep, out: Path) -> None:
     else:
         number = 1 + found.trials.index(found.best)
         typer.echo(f"best on valid: trial {number}, {out / found.best.run}")
+        if found.doubt is not None:
+            typer.echo(found.doubt)
     typer.echo(f"report: {out / 'report.html'}")
 
 

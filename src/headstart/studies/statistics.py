@@ -291,6 +291,19 @@ def mcnemar(one: ArrayLike, other: ArrayLike) -> float:
     return min(1.0, 2 * float(stats.binom.cdf(min(only_one, only_other), only_one + only_other, 0.5)))
 
 
+def beside_the_best(best: ArrayLike, others: Sequence[ArrayLike]) -> tuple[float, ...]:
+    """For each of the others the chance to part as unevenly from the best of them all, were all equally good.
+
+    The best was picked for its score, so that any two of them might have been compared: a chance counts as often as
+    there are pairs. Without that, one of 24 equally good runs seems worse than the best in a quarter of all tables.
+
+    >>> beside_the_best([True] * 9, [[True] * 9, [False] * 9])
+    (1.0, 0.01171875)
+    """
+    pairs = len(others) * (len(others) + 1) // 2
+    return tuple(min(1.0, pairs * mcnemar(best, other)) for other in others)
+
+
 def holm(ps: Sequence[float]) -> tuple[float, ...]:
     """P-values for several comparisons at once: with all true differences 0, one in twenty studies errs anywhere.
 

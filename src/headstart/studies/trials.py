@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headstart.checkpoints.folder import read_json
 from headstart.errors import HeadstartError, MissingExtra, OutputError
@@ -20,6 +22,8 @@ from headstart.files import write_json
 from headstart.studies.claims import fingerprint_of, key_of
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
+from headstart.studies.statistics import beside_the_best
+from headstart.studies.verdict import ALPHA
 from headstart.training.record import Listener, open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
@@ -42,6 +46,7 @@ class Trial:
     error: str | None = None
     pruned: int | None = None  # after this epoch
     best: bool = False
+    chance: float | None = None  # of a difference from the best like its own on valid, were it as good as the best
 
     @property
     def score(self) -> tuple[float, float]:
@@ -56,6 +61,7 @@ class Sweep:
     kind: Literal["grid", "search"]
     swept: tuple[str, ...]
     trials: tuple[Trial, ...]
+    texts: int | None = None  # of valid, where they were compared on
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -66,6 +72,18 @@ class Sweep:
     def best(self) -> Trial | None:
         return next((trial for trial in self.trials if trial.best), None)
 
+    @property
+    def doubt(self) -> str | None:
+        """How sure it is that the best is the best; None where the answers are not here."""
+        chances = [trial.chance for trial in self.trials if trial.chance is not None]
+        if not chances or self.texts is None:
+            return None
+        alike, every = sum(chance >= ALPHA for chance in chances), len(chances)
+        which = "each" if alike == 0 else f"{alike}" if alike < every else "any"
+        others = "the other trial" if every == 1 else f"{which} of the {every} other trials"
+        said = "may be as good, as the difference could be chance" if alike else "is worse by more than chance"
+        return f"On the {self.texts:,} texts of valid {others} {said}."
+
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""
         found = {"format": 1, **asdict(self)}
@@ -73,7 +91,8 @@ class Sweep:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Sweep:
-        return cls(found["kind"], tuple(found["swept"]), tuple(Trial(**trial) for trial in found["trials"]))
+        trials = tuple(Trial(**trial) for trial in found["trials"])
+        return cls(found["kind"], tuple(found["swept"]), trials, found.get("texts"))
 
 
 class Pruned(Exception):
@@ -98,6 +117,7 @@ class Trials:
         self.swept = tuple(axis.name for axis in settings.axes)
         self.found = Sweep("grid" if settings.grid else "search", self.swept, ())
         self.base = cache(fingerprint_of)
+        self.right = cache(right_on_valid)
 
     def folder(self, one: FinetuneSettings) -> Path:
         """The run folder of these settings, on these texts, from this base: the same whenever they are run."""
@@ -162,8 +182,35 @@ class Trials:
                 for trial in trials:
                     if trial.score < best.score:
                         shutil.rmtree(self.out / trial.run / "model", ignore_errors=True)
+            trials = self.doubted(trials, best.run)
         self.found = replace(self.found, swept=self.swept, trials=tuple(trials))
         write_json(self.out / "sweep.json", self.found.to_json())
+
+    def doubted(self, trials: Sequence[Trial], best: str) -> list[Trial]:
+        """Each trial with the chance that it is as good as the best, by the texts of valid that one of them got right.
+
+        Those that lie on another machine are left out.
+        """
+        answers = {trial.run: self.right(self.out / trial.run) for trial in trials if trial.valid is not None}
+        its = answers.pop(best)
+        others = {run: found for run, found in answers.items() if found is not None}
+        if its is None:
+            return list(trials)
+        chances = dict(zip(others, beside_the_best(its, list(others.values())), strict=True))
+        self.found = replace(self.found, texts=len(its))
+        return [replace(trial, chance=chances.get(trial.run)) for trial in trials]
+
+
+def right_on_valid(folder: Path) -> NDArray[np.bool_] | None:
+    """Which texts of valid a run that is done gave their label; None where its answers are not here."""
+    import pyarrow.parquet
+
+    path, only = folder / "predictions.parquet", [("split", "=", "valid")]
+    try:
+        found = pyarrow.parquet.read_table(path, columns=["label", "predicted"], filters=only).to_pydict()
+    except (pyarrow.ArrowException, OSError):
+        return None
+    return np.array([label == said for label, said in zip(*found.values(), strict=True)], dtype=bool)
 
 
 def outcome_of(folder: Path) -> dict[str, Any] | None:
