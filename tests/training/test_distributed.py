@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bench.reckoning import moved, padded
+from torch.distributed import DistStoreError, HashStore  # type: ignore[attr-defined]
 
 from headstart.errors import ConfigError, TrainingError
+from headstart.training import distributed
 from headstart.training.distributed import Team, team
 from headstart.training.state import read_newest
 from tests.training.team import CASES, PROFILED, run
@@ -144,3 +148,40 @@ def test_a_process_by_itself_is_a_team_of_one() -> None:
 def test_one_process_has_nobody_to_share_its_weights_with() -> None:
     with pytest.raises(ConfigError, match="this is one: start it by torchrun"):
         make_loop(shard=True)
+
+
+# --- meetings ---
+
+
+def meet_in(store: Any, size: int) -> list[str]:
+    """What each process calls the meeting; the last comes first, and each a little later than the one before."""
+
+    def come(rank: int) -> str:
+        time.sleep(0.03 * (size - rank))
+        return distributed._this_meeting(store, rank, size, 20.0)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(come, range(size)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_all_have_one_name_for_a_meeting_and_another_for_the_next(size: int) -> None:
+    """In one store, as where torchrun starts processes again: what the earlier ones wrote is still there."""
+    store = HashStore()
+    found = [meet_in(store, size) for _ in range(3)]
+    assert all(len(set(names)) == 1 for names in found)
+    assert len({names[0] for names in found}) == 3
+
+
+def test_what_a_dead_process_left_behind_is_nobody_s_answer() -> None:
+    store = HashStore()
+    for key, value in (("here 1", "dead"), ("answer 1", "dead gone"), ("understood 1", "gone")):
+        store.set(key, value)
+    first, second = meet_in(store, 2)
+    assert first == second != "gone"
+
+
+@pytest.mark.parametrize(("rank", "missing"), [(0, "rank 1, 2"), (1, "rank 0")])
+def test_who_did_not_come_to_a_meeting_is_named(rank: int, missing: str) -> None:
+    with pytest.raises(DistStoreError, match=f"^{missing} did not come$"):
+        distributed._this_meeting(HashStore(), rank, 3, 0.05)

@@ -9,7 +9,10 @@ process (DDP), or split among them with their gradients and moments (FSDP2, `--s
 
 from __future__ import annotations
 
+import inspect
 import os
+import time
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -71,13 +74,21 @@ def patience() -> float:
 @contextmanager
 def joined() -> Iterator[Team]:
     """Meet the other processes that torchrun started, and part from them at the end."""
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     seconds = patience()
+    limit = timedelta(seconds=seconds)
     try:
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=seconds))
-    except dist.DistError as error:
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        store = PrefixStore(_this_meeting(store, rank, size, seconds), store)
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    except RuntimeError as error:
+        if not _is_lost(error):
+            raise
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise TrainingError(
             f"the processes of this run did not all meet at {place} within {seconds:g} s ({_reason(error)}): start all "
@@ -85,16 +96,55 @@ def joined() -> Iterator[Team]:
         ) from None
     try:
         yield team()
-    except RuntimeError as error:  # what gloo and NCCL raise; a connection that broke is no fault of this process
-        reason = _reason(error)
-        if not isinstance(error, dist.DistError) and not any(word in reason for word in LOST):
+    except RuntimeError as error:  # a connection that broke is no fault of this process
+        if not _is_lost(error):
             raise
         raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({reason}): start it again; "
+            f"a process of this run is gone, or was silent for {seconds:g} s ({_reason(error)}): start it again; "
             "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
         ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _this_meeting(store: Any, rank: int, size: int, seconds: float) -> str:
+    """A name for this meeting, which all processes of it have and no earlier one had.
+
+    Where torchrun starts processes again, the store still holds what those before them wrote, such as the addresses at
+    which they listened; whoever takes such a one for new waits for a dead process. So nobody believes what he reads
+    until it has a name in it that he made up himself: each tells the first one his, which sends it back with its own.
+    """
+    mine, until = uuid.uuid4().hex, time.monotonic() + seconds
+
+    def read(key: str) -> str:
+        found: bytes = store.get(key) if store.check([key]) else b""
+        return found.decode()
+
+    def write(key: str, value: str) -> None:
+        if read(key) != value:
+            store.set(key, value)
+
+    meeting, missing = (mine, set(range(1, size))) if rank == 0 else ("", {0})
+    while missing:
+        if rank == 0:
+            for other in missing:
+                write(f"answer {other}", f"{read(f'here {other}')} {mine}")
+            missing = {other for other in missing if read(f"understood {other}") != mine}
+        else:
+            write(f"here {rank}", mine)
+            asked, _, meeting = read(f"answer {rank}").partition(" ")
+            if asked == mine:
+                write(f"understood {rank}", meeting)
+                missing = set()
+        if missing and time.monotonic() > until:
+            raise dist.DistStoreError(f"rank {', '.join(map(str, sorted(missing)))} did not come")
+        time.sleep(0.01 if missing else 0.0)
+    return meeting
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """Whether it is about the others: torch has a class for some of what gloo and NCCL raise."""
+    return isinstance(error, dist.DistError) or any(word in _reason(error) for word in LOST)
 
 
 def _reason(error: Exception) -> str:
@@ -169,7 +219,12 @@ class Spread:
             return cls(sums)
         idle = changing or not _uses_all(model)
         # Buffers are functions of the config: to send them around in every step would tell nobody anything.
-        return cls(nn.parallel.DistributedDataParallel(sums, find_unused_parameters=idle, broadcast_buffers=False))
+        parallel: Any = nn.parallel.DistributedDataParallel
+        known = inspect.signature(parallel).parameters
+        buffers = (
+            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        )  # before torch 2.13
+        return cls(parallel(sums, find_unused_parameters=idle, **{buffers: False}))
 
     @property
     def objective(self) -> Objective:
