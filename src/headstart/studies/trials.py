@@ -187,7 +187,7 @@ class Trials:
         write_json(self.out / "sweep.json", self.found.to_json())
 
     def doubted(self, trials: Sequence[Trial], best: str) -> list[Trial]:
-        """Each trial with the chance that it is as good as the best, by the texts of valid that one of them got right.
+        """Each trial with the chance of its difference from the best, by the texts of valid that only one got right.
 
         Those that lie on another machine are left out.
         """

@@ -111,8 +111,8 @@ def _this_meeting(store: Any, rank: int, size: int, seconds: float) -> str:
     """A name for this meeting, which all processes of it have and no earlier one had.
 
     Where torchrun starts processes again, the store still holds what those before them wrote, such as the addresses at
-    which they listened; whoever takes such a one for new waits for a dead process. So nobody believes what he reads
-    until it has a name in it that he made up himself: each tells the first one his, which sends it back with its own.
+    which they listened, and whoever takes such a one for new waits for a dead process. So none believes an answer that
+    does not hold a word which it made up itself: each tells the first its word, which sends it back with its own.
     """
     mine, until = uuid.uuid4().hex, time.monotonic() + seconds
 
@@ -220,11 +220,9 @@ class Spread:
         idle = changing or not _uses_all(model)
         # Buffers are functions of the config: to send them around in every step would tell nobody anything.
         parallel: Any = nn.parallel.DistributedDataParallel
-        known = inspect.signature(parallel).parameters
-        buffers = (
-            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-        )  # before torch 2.13
-        return cls(parallel(sums, find_unused_parameters=idle, **{buffers: False}))
+        since_213 = "forward_sync_buffers" in inspect.signature(parallel).parameters
+        buffers = {"forward_sync_buffers" if since_213 else "broadcast_buffers": False}
+        return cls(parallel(sums, find_unused_parameters=idle, **buffers))
 
     @property
     def objective(self) -> Objective:
