@@ -276,6 +276,8 @@ def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
     worse = replace(found, trials=tuple(trial for trial in found.trials if trial.run != "close"))
     assert worse.doubt == "On the 60 texts of valid the other trial is worse by more than chance."
     assert replace(found, trials=(found.best,)).doubt is None
+    study.tabulate([rows[1], replace(rows[3], valid={"accuracy": 1.0, "loss": 0.1})])  # now the best lies elsewhere
+    assert study.found.texts is None and study.found.doubt is None
 
 
 def test_a_table_of_before_says_nothing_of_it() -> None:

@@ -295,7 +295,7 @@ def beside_the_best(best: ArrayLike, others: Sequence[ArrayLike]) -> tuple[float
     """For each of the others the chance to part as unevenly from the best of them all, were all equally good.
 
     The best was picked for its score, so that any two of them might have been compared: a chance counts as often as
-    there are pairs. Without that, one of 24 equally good runs seems worse than the best in a quarter of all tables.
+    there are pairs. By Holm alone, one of 24 equally good runs seems worse than the best in a fifth of all tables.
 
     >>> beside_the_best([True] * 9, [[True] * 9, [False] * 9])
     (1.0, 0.01171875)

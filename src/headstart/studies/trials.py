@@ -174,6 +174,7 @@ class Trials:
 
     def tabulate(self, trials: Sequence[Trial]) -> None:
         """Mark the best, write the table, and let go of the weights that nobody will want."""
+        texts = None
         best = max(trials, key=lambda trial: trial.score, default=None)
         if best is not None and best.valid is not None:
             trials = [replace(trial, best=trial is best) for trial in trials]
@@ -182,23 +183,22 @@ class Trials:
                 for trial in trials:
                     if trial.score < best.score:
                         shutil.rmtree(self.out / trial.run / "model", ignore_errors=True)
-            trials = self.doubted(trials, best.run)
-        self.found = replace(self.found, swept=self.swept, trials=tuple(trials))
+            texts, trials = self.doubted(trials, best.run)
+        self.found = replace(self.found, swept=self.swept, trials=tuple(trials), texts=texts)
         write_json(self.out / "sweep.json", self.found.to_json())
 
-    def doubted(self, trials: Sequence[Trial], best: str) -> list[Trial]:
-        """Each trial with the chance of its difference from the best, by the texts of valid that only one got right.
+    def doubted(self, trials: Sequence[Trial], best: str) -> tuple[int | None, Sequence[Trial]]:
+        """How many texts valid has, and each trial with the chance of its difference from the best on them.
 
         Those that lie on another machine are left out.
         """
         answers = {trial.run: self.right(self.out / trial.run) for trial in trials if trial.valid is not None}
         its = answers.pop(best)
-        others = {run: found for run, found in answers.items() if found is not None}
         if its is None:
-            return list(trials)
+            return None, trials
+        others = {run: found for run, found in answers.items() if found is not None}
         chances = dict(zip(others, beside_the_best(its, list(others.values())), strict=True))
-        self.found = replace(self.found, texts=len(its))
-        return [replace(trial, chance=chances.get(trial.run)) for trial in trials]
+        return len(its), [replace(trial, chance=chances.get(trial.run)) for trial in trials]
 
 
 def right_on_valid(folder: Path) -> NDArray[np.bool_] | None:
