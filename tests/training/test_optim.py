@@ -238,15 +238,19 @@ def test_each_parameter_is_moved_by_one_optimizer(kind: Kind) -> None:
     assert not any(torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
+def matrices_of(optimizer: Optimizers) -> list[str]:
+    """The names of what Muon moves."""
+    return [name for group in optimizer.parts[0].param_groups for name in group["names"]]
+
+
 def test_muon_moves_the_matrices_of_the_layers() -> None:
     model = small()
     optimizer = build_optimizer(model, kind="muon", lr=0.1, weight_decay=0.02)
     muon, adamw = optimizer.parts
     assert isinstance(muon, torch.optim.Muon)
     assert isinstance(adamw, torch.optim.AdamW)
-    names = {name for group in muon.param_groups for name in group["names"]}
     kinds = ("attention.qkv", "attention.out", "feed_forward.up", "feed_forward.down")
-    assert names == {f"backbone.layers.{i}.{kind}.weight" for i in range(3) for kind in kinds}
+    assert set(matrices_of(optimizer)) == {f"backbone.layers.{i}.{kind}.weight" for i in range(3) for kind in kinds}
     assert {group["weight_decay"] for group in muon.param_groups} == {0.02}
 
 
@@ -258,7 +262,7 @@ def test_muon_steps_are_as_large_as_adamws() -> None:
     optimizer = build_optimizer(model, kind="muon", lr=0.01, weight_decay=0.0)
     gradients(model, 0)
     optimizer.step()
-    for name in (name for group in optimizer.parts[0].param_groups for name in group["names"]):
+    for name in matrices_of(optimizer):
         moved = (model.get_parameter(name) - before[name]).square().mean().sqrt().item()
         assert moved == pytest.approx(0.2 * 0.01, rel=0.25), name
 
@@ -288,7 +292,7 @@ def test_muon_is_torchs() -> None:
         for group in reference.param_groups:
             group["lr"] = 0.01 / (1 + step)
         reference.step()  # type: ignore[no-untyped-call]
-        for name in (name for group in optimizer.parts[0].param_groups for name in group["names"]):
+        for name in matrices_of(optimizer):
             p, expected = ours.get_parameter(name), theirs.get_parameter(name)
             torch.testing.assert_close(p, expected, rtol=0, atol=2e-4)  # a step moves a weight by about 2e-3
             with torch.no_grad():
@@ -302,7 +306,7 @@ def test_where_bf16_fails_muon_multiplies_in_float32(monkeypatch: pytest.MonkeyP
     optimizer = build_optimizer(model, kind="muon", lr=0.1, weight_decay=0.0)
     gradients(model, 0)
     optimizer.step()
-    for name in (name for group in optimizer.parts[0].param_groups for name in group["names"]):
+    for name in matrices_of(optimizer):
         moved = (before[name] - model.get_parameter(name)) / (0.1 * 0.2 * math.sqrt(max(before[name].shape)))
         values = torch.linalg.svdvals(moved)
         assert values.max() < 1.3 and values.median() > 0.6, name

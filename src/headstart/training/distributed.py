@@ -120,26 +120,23 @@ def _this_meeting(store: Any, rank: int, size: int, seconds: float) -> str:
         found: bytes = store.get(key) if store.check([key]) else b""
         return found.decode()
 
-    def write(key: str, value: str) -> None:
-        if read(key) != value:
-            store.set(key, value)
-
-    meeting, missing = (mine, set(range(1, size))) if rank == 0 else ("", {0})
-    while missing:
+    meeting, missing = mine, set(range(1, size)) if rank == 0 else {0}
+    while True:
         if rank == 0:
             for other in missing:
-                write(f"answer {other}", f"{read(f'here {other}')} {mine}")
+                store.set(f"answer {other}", f"{read(f'here {other}')} {mine}")
             missing = {other for other in missing if read(f"understood {other}") != mine}
         else:
-            write(f"here {rank}", mine)
+            store.set(f"here {rank}", mine)
             asked, _, meeting = read(f"answer {rank}").partition(" ")
             if asked == mine:
-                write(f"understood {rank}", meeting)
+                store.set(f"understood {rank}", meeting)
                 missing = set()
-        if missing and time.monotonic() > until:
+        if not missing:
+            return meeting
+        if time.monotonic() > until:
             raise dist.DistStoreError(f"rank {', '.join(map(str, sorted(missing)))} did not come")
-        time.sleep(0.01 if missing else 0.0)
-    return meeting
+        time.sleep(0.01)
 
 
 def _is_lost(error: RuntimeError) -> bool:
