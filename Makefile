@@ -32,7 +32,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/generate.py --check
 	$(BIN)/python -m pytest
 
 format: setup
@@ -40,15 +40,15 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 docs: setup
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/generate.py
 
 # docs/questions.md from the beginning, with the small models that it is about trained anew: some minutes.
 questions: setup
-	$(BIN)/python docs/questions.py
+	$(BIN)/python tools/questions.py
 
 # What the commands of README.md and docs/quickstart.md print, and the picture of the report: some minutes.
 transcripts: setup
-	$(BIN)/python docs/transcripts.py --picture
+	$(BIN)/python tools/transcripts.py --picture
 
 bench: setup
 	$(BIN)/python -m bench

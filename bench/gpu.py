@@ -30,8 +30,8 @@ import torch
 from torch import nn
 
 from bench.training import DEVICE, Row, Side, lab_batches, lab_loss, lab_pair, ours, peer, race, ragged
+from headstart.batches.batch import IGNORE, Batch
 from headstart.checkpoints.exchange import open_model
-from headstart.text.batches import IGNORE, Batch
 from headstart.training.objectives import Causal, Classification, MaskedTokens
 
 SPEEDS = {"warm": 24, "steps": 24, "repeats": 3}

@@ -24,8 +24,9 @@ from bench.training import Given, lab_batches
 from headstart.config import NextToken
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.runs.events import Step
 from headstart.training.distributed import joined
-from headstart.training.loop import Loop, Step
+from headstart.training.loop import Loop
 from headstart.training.objectives import Causal
 from headstart.training.settings import TrainingSettings
 

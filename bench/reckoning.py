@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from headstart.batches.batch import order
+from headstart.batches.language import Pieces
 from headstart.config import HeadConfig, Masked, ModelConfig, NextToken
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.batches import Pieces, order
-from headstart.text.tokens import Documents
-from headstart.text.writing import id_type
+from headstart.store.store import Documents
+from headstart.store.write import id_type
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 FLOAT = 4  # bytes: weights and gradients are float32, whatever the products are computed in

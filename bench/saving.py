@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from bench.report import report
+from headstart.batches.batch import Batch
 from headstart.config import NextToken
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.batches import Batch
-from headstart.training.loop import Loop, Saved, Step
+from headstart.runs.events import Saved, Step
+from headstart.training.loop import Loop
 from headstart.training.objectives import Causal
 from headstart.training.settings import TrainingSettings
 from headstart.training.state import Saver

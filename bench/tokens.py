@@ -122,7 +122,7 @@ def _made_lines() -> Iterator[str]:
 
 
 def _tokenizer(kind: str, size: int, text: Path) -> Path:
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     folder = CACHE / f"{text.stem}-{kind}-{size}"
     if not (folder / "tokenizer.json").is_file():
@@ -161,8 +161,8 @@ def resident(pid: int) -> int:
 
 
 def _ours(text: Path, tokenizer: Path, workers: int, work: Path) -> tuple[float, str]:
-    from headstart.text.tokenizer import Tokenizer
-    from headstart.text.writing import write_store
+    from headstart.store.write import write_store
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     loaded = Tokenizer.load(tokenizer)
     began = time.perf_counter()
@@ -173,6 +173,7 @@ def _ours(text: Path, tokenizer: Path, workers: int, work: Path) -> tuple[float,
 
 def _theirs(text: Path, tokenizer: Path, workers: int, work: Path) -> tuple[float, str]:
     import datasets
+
     import tokenizers
 
     datasets.disable_progress_bars()

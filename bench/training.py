@@ -28,14 +28,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.report import report
+from headstart.batches.batch import Batch
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.lab import write_lab
 from headstart.config import ModelConfig, NextToken
 from headstart.model.model import Model
 from headstart.model.positions import sinusoidal
 from headstart.model.presets import preset
-from headstart.text.batches import Batch
-from headstart.training.loop import Loop, Step
+from headstart.runs.events import Step
+from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
 from headstart.training.precision import autocast, choose_precision
 from headstart.training.settings import TrainingSettings

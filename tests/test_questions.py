@@ -19,24 +19,26 @@ import numpy as np
 import pytest
 import torch
 
+from headstart.batches.encoding import Encoded
+from headstart.batches.language import CausalBatches
 from headstart.config import NextToken
 from headstart.model.layout import Flat
-from headstart.text.batches import CausalBatches, Encoded
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+TOOLS = ROOT / "tools"
 RECIPE = ROOT / "recipes" / "objectives.sh"
 
 
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(DOCS)
+    monkeypatch.syspath_prepend(TOOLS)
     return importlib.import_module("questions")
 
 
 @pytest.fixture
 def experiments(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(DOCS)
+    monkeypatch.syspath_prepend(TOOLS)
     return importlib.import_module("experiments")
 
 
@@ -61,7 +63,7 @@ def test_the_findings_are_of_this_source_and_these_reviews(experiments: Any, fou
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_trained_again_they_are_the_same() -> None:
-    done = subprocess.run([sys.executable, DOCS / "questions.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, TOOLS / "questions.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -14,9 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headstart.cli.doctor import _print_report
-from headstart.text.doctor import examine
-from headstart.text.examples import read_examples
-from headstart.text.tokenizer import Tokenizer
+from headstart.doctor.examine import examine
+from headstart.reading.examples import read_examples
+from headstart.tokenizers.tokenizer import Tokenizer
 
 from .running import run
 

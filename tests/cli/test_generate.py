@@ -13,8 +13,8 @@ from headstart.errors import ModelError
 from headstart.model.heads import NextTokenHead
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.forms import SPECIALS
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.special_tokens import SPECIALS
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.generate import Context
 
 from .running import run

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli import app
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 
 LINES = ["la mer est belle et la mer est haute", "le ciel est haut et la terre est basse"] * 50
 

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from headstart.cli import app
 from headstart.errors import DataError, HeadstartError
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokens import Store
+from headstart.store.store import Store
+from headstart.tokenizers.tokenizer import Tokenizer
 
 run = CliRunner().invoke
 HEADSTART = [sys.executable, "-m", "headstart"]

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from headstart.errors import DataError
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokens import Store
-from headstart.text.writing import CHUNK, Progress, write_store
+from headstart.store.store import Store
+from headstart.store.write import CHUNK, Progress, write_store
+from headstart.tokenizers.tokenizer import Tokenizer
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "HEADSTART_TIMEOUT": "60"}
@@ -139,9 +139,9 @@ def test_one_that_fails_in_the_midst_ends_all_and_the_store_can_be_gone_on_with(
 FAILING = """
 from headstart.cli import main
 from headstart.errors import HeadstartError
-from headstart.text import writing
+from headstart.store import write
 
-encode, seen = writing._Worker.encode, []
+encode, seen = write._Worker.encode, []
 
 def fails(worker, texts):
     seen.append(texts)
@@ -149,7 +149,7 @@ def fails(worker, texts):
         raise HeadstartError("the disk is on fire")
     return encode(worker, texts)
 
-writing._Worker.encode = fails
+write._Worker.encode = fails
 main()
 """
 

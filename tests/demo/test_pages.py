@@ -38,7 +38,7 @@ TINY = {
 
 
 def _load(name: str) -> Any:
-    specification = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    specification = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from headstart.cli import app
 from headstart.demo import REVIEWS, split_of
+from headstart.reading.examples import read_examples
 from headstart.studies.baselines import baseline
-from headstart.text.examples import read_examples
 
 SPLITS = ("train", "valid", "test")
 

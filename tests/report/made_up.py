@@ -17,8 +17,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from headstart.config import Classifier, ModelConfig, NextToken, to_toml
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies import statistics
-from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies.statistics import Outcome
 from headstart.studies.trials import Sweep, Trial
 

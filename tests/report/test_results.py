@@ -14,19 +14,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from headstart.runs.comparison import Comparison
 from headstart.studies.compare import compare
-from headstart.studies.comparison import Comparison
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
 
 DOCS = Path(__file__).parents[2] / "docs"
+TOOLS = DOCS.parent / "tools"
 
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """docs/results.py with a page of its own."""
-    spec = importlib.util.spec_from_file_location("results_of_docs", DOCS / "results.py")
+    """tools/results.py with a page of its own."""
+    spec = importlib.util.spec_from_file_location("results_of_docs", TOOLS / "results.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -23,7 +23,7 @@ from headstart.model.presets import preset
 from headstart.serve.limits import Limits
 from headstart.serve.models import Served
 from headstart.serve.server import Server, listen, make_server
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from tests.studies.made_up import BAD, GOOD
 
 SIZES = {"width": 32, "layers": 2, "heads": 2, "feed_forward": 48, "window": 32}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokens import Store
-from headstart.text.writing import write_store
+from headstart.store.store import Store
+from headstart.store.write import write_store
+from headstart.tokenizers.tokenizer import Tokenizer
 
 SUBJECTS = ["story", "novel", "essay", "poem", "tale", "diary", "letter", "saga", "play", "fable"]
 GOOD = ["bright", "tender", "vivid", "witty", "wise", "moving", "elegant", "honest"]

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from headstart.reading.examples import Example, Examples
 from headstart.studies.baselines import STRENGTHS, baseline
 from headstart.studies.labelled import read_splits
 from headstart.studies.settings import FinetuneSettings
-from headstart.text.examples import Example, Examples
 
 
 def examples(rows: list[tuple[str, str]]) -> Examples:

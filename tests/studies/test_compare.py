@@ -22,9 +22,9 @@ import torch
 from headstart.checkpoints.folder import load, save
 from headstart.config import read_toml
 from headstart.errors import ConfigError, DataError, HeadstartError, OutputError, TrainingError
+from headstart.runs.comparison import Comparison
 from headstart.studies import compare as module
 from headstart.studies.compare import compare, open_study, run_study
-from headstart.studies.comparison import Comparison
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
 from headstart.training.record import read_events

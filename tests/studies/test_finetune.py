@@ -14,7 +14,7 @@ from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
 from headstart.studies.finetune import build_classifier, evaluate, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision
 from headstart.training.record import read_events
@@ -75,8 +75,9 @@ def test_it_learns_the_opinion_words(world: Path, base: Path, tmp_path: Path) ->
 
 def test_frozen_features_kept_are_the_numbers_computed_each_time(world: Path, base: Path, tokenizer: Tokenizer) -> None:
     """Keeping the features of a frozen backbone changes the speed and nothing else."""
-    from headstart.text.batches import ExampleBatches
-    from headstart.training.loop import Loop, Step
+    from headstart.batches.examples import ExampleBatches
+    from headstart.runs.events import Step
+    from headstart.training.loop import Loop
 
     given = settings(world, base, mode="frozen", lr=1e-2, dropout=0.2)
     data = load_data(given, tokenizer, 32)

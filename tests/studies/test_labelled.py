@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.errors import ConfigError, DataError
+from headstart.reading.examples import Example, Examples
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.settings import FinetuneSettings
-from headstart.text.examples import Example, Examples
 from tests.studies.made_up import write_reviews
 
 

@@ -12,7 +12,7 @@ from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerE
 from headstart.studies.finetune import finetune
 from headstart.studies.pretrain import pretrain
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.record import read_events
 from tests.studies.made_up import corpus, make_store, write_reviews
 
@@ -52,7 +52,7 @@ def test_bits_per_byte_are_the_losses_of_the_whole_text(world: Path, tokenizer: 
     import math
 
     from headstart.model.layout import Flat
-    from headstart.text.tokens import Store
+    from headstart.store.store import Store
 
     result = pretrain(
         settings(world, model="lab", change=(*TINY, "window=256"), window=200, steps=20), tmp_path / "run"

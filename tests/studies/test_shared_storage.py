@@ -24,13 +24,13 @@ from typing import Any
 import pytest
 
 from headstart.errors import ConfigError
+from headstart.runs.events import Evaluated
 from headstart.studies import search as searching
 from headstart.studies import storage as storing
 from headstart.studies import trials as trying
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
 from headstart.studies.trials import Sweep, Trial
-from headstart.training.loop import Evaluated
 
 PASSWORD = "let/me:in"
 
@@ -418,7 +418,7 @@ import json, os, sys, time
 from pathlib import Path
 from headstart.cli import main
 from headstart.studies import search, storage, trials
-from headstart.training.loop import Step
+from headstart.runs.events import Step
 
 _, seconds, grace, together, notes, *arguments = sys.argv
 storage.HEARTBEAT, storage.GRACE = 1, int(grace)

@@ -19,14 +19,14 @@ from headstart.config import Masked, read_toml
 from headstart.errors import ConfigError, DataError, HeadstartError, MissingExtra, OutputError, TrainingError
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.runs.events import Evaluated, Event, Step
 from headstart.studies import search as searching
 from headstart.studies import trials as trying
 from headstart.studies.axes import Axis, read_axes
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
 from headstart.studies.trials import Sweep, Trial, Trials, outcome_of
-from headstart.text.tokenizer import Tokenizer
-from headstart.training.loop import Evaluated, Event, Step
+from headstart.tokenizers.tokenizer import Tokenizer
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
 KINDS = {"lr": float, "epochs": int, "init": str, "patience": int | None, "balanced": bool, "data": None}

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
-from headstart.studies.statistics import Estimate
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Estimate, Mode, RunScores, WorthResult
 from headstart.studies.verdict import pairs, verdict
 
 MODES: dict[str, Mode] = {"scratch": "scratch", "frozen": "frozen", "full": "full"}

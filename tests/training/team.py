@@ -19,9 +19,9 @@ from torch import Tensor
 
 from headstart.errors import ConfigError
 from headstart.model.model import Model
+from headstart.runs.events import Event, Saved, Step
 from headstart.training import distributed, record
 from headstart.training.distributed import joined, team
-from headstart.training.loop import Event, Saved, Step
 from headstart.training.state import read_newest, write_state
 from tests.training.test_loop import classifier, examples, make_loop
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headstart.batches.batch import IGNORE
 from headstart.errors import ModelError
-from headstart.text.batches import IGNORE
 from headstart.training.cross_entropy import chunked_cross_entropy, plain_cross_entropy
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor]

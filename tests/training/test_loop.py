@@ -14,14 +14,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from headstart.batches.batch import Batch
+from headstart.batches.encoding import Encoded
+from headstart.batches.examples import ExampleBatches
+from headstart.batches.language import CausalBatches, MaskedBatches
+from headstart.batches.masking import Masking
 from headstart.config import Classifier, Masked, NextToken
 from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.batches import Batch, CausalBatches, Encoded, ExampleBatches, MaskedBatches, Masking
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokens import Documents
-from headstart.training.loop import Evaluated, Event, Finished, Halved, Loop, Saved, Skipped, State, Step
+from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
+from headstart.store.store import Documents
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.loop import Loop, State
 from headstart.training.objectives import Causal, Classification, MaskedTokens
 from headstart.training.precision import Precision
 from headstart.training.scores import Scores, classify, score

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.batches.batch import IGNORE, Batch, share_of
 from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
 from headstart.errors import ModelError
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.batches import IGNORE, Batch, share_of
 from headstart.training.objectives import (
     Causal,
     Classification,

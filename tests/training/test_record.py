@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from headstart.errors import OutputError
-from headstart.training.loop import Loop, State, Step
+from headstart.runs.events import Step
+from headstart.training.loop import Loop, State
 from headstart.training.record import RunFolder, open_run, read_events
 from headstart.training.state import write_state
 from tests.training.test_loop import examples, losses, make_loop

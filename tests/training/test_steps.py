@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from headstart.batches.batch import IGNORE, Batch
 from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.batches import IGNORE, Batch
 from headstart.training import steps as module
 from headstart.training.distributed import Spread
 from headstart.training.objectives import (

@@ -22,13 +22,13 @@ from headstart.model.attention import Attention
 from headstart.model.heads import ClassifierHead as Head
 from headstart.model.layout import Flat
 from headstart.model.model import Model
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use import explain as explaining
 from headstart.use.classifier import Classifier, Text, calibrated
 from headstart.use.explain import Completeness, explain, faithfulness, gradients, log_odds, occlusion
 from headstart.use.words import group_words, parted, read
 from tests.studies.made_up import BAD, GOOD, reviews
-from tests.text.made_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
+from tests.tokenizers.made_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
 from tests.use.trained import fresh, reviewer
 
 TEXTS = [text for _, text in reviews(12, 21)]

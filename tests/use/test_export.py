@@ -26,7 +26,7 @@ from headstart.config import Classifier as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset, usual_head
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use import export as exporting
 from headstart.use import onnx as onnx_files
 from headstart.use.classifier import Classifier, Text
@@ -34,7 +34,7 @@ from headstart.use.export import EXACT, Exported, Form, export
 from headstart.use.onnx import OnnxClassifier, write_onnx
 from tests.model.drawn import stirred
 from tests.studies.made_up import FILLER
-from tests.text.made_tokenizers import bert_folder, write_gpt2
+from tests.tokenizers.made_tokenizers import bert_folder, write_gpt2
 
 WINDOW = 24
 SMALL = {"width": 24, "layers": 2, "heads": 2, "feed_forward": 40, "window": WINDOW}

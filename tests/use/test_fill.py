@@ -18,7 +18,7 @@ from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.fill import Filled, encode_masks, fill
 
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -136,7 +136,7 @@ def test_a_tokenizer_that_reads_a_mask_as_plain_text() -> None:
 
 
 def _from_sentencepiece(data: bytes) -> Tokenizer:
-    from headstart.text.sentencepiece_model import parse_sentencepiece, to_tokenizers
+    from headstart.tokenizers.sentencepiece_model import parse_sentencepiece, to_tokenizers
 
     return Tokenizer(to_tokenizers(parse_sentencepiece(data)))
 

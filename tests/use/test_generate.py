@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
 from torch import Tensor, nn
 
 from headstart.checkpoints.exchange import write_published
@@ -21,9 +20,10 @@ from headstart.model.heads import NextTokenHead
 from headstart.model.layout import Cached, Dense, Flat
 from headstart.model.model import Model
 from headstart.model.presets import preset
-from headstart.text.forms import SPECIALS
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.special_tokens import SPECIALS
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.generate import Context, Generated, Sampling, Spelling, choose, distribution, generate, stream
+from tokenizers import pre_tokenizers
 
 WORDS = ("un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix")
 WINDOW = 12

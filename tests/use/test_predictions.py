@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headstart.errors import DataError, OutputError
-from headstart.text.skipped import Skipped
+from headstart.reading.skipped import Skipped
 from headstart.use import predictions as module
 from headstart.use.classifier import Classifier
 from headstart.use.predictions import predict_file

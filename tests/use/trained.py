@@ -8,12 +8,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from headstart.batches.encoding import Encoded
 from headstart.checkpoints.folder import Checkpoint
 from headstart.model.model import Model
 from headstart.model.presets import preset, usual_head
-from headstart.text.batches import Encoded
-from headstart.text.examples import Example, Examples
-from headstart.text.tokenizer import Tokenizer
+from headstart.reading.examples import Example, Examples
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.objectives import layout_of
 from tests.studies.made_up import make_tokenizer, reviews
 

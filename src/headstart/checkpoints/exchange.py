@@ -26,7 +26,7 @@ from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_
 from headstart.files import new_folder
 from headstart.model.model import Model
 from headstart.model.presets import CLASSIFIERS
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 
 FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DISTILBERT, MPNET, GPT2)}
 

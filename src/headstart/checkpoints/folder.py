@@ -26,7 +26,7 @@ from headstart.config import ModelConfig, read_head
 from headstart.errors import CheckpointError
 from headstart.files import new_folder
 from headstart.model.model import Model
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 
 FORMAT, VERSION = "headstart", 1
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"

@@ -14,7 +14,7 @@ from headstart.studies.settings import CompareSettings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headstart.studies.comparison import Comparison
+    from headstart.runs.comparison import Comparison
 
 
 def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:

@@ -40,7 +40,7 @@ def silent(text: str) -> None:
 
 def left_out(count: int, first: Sequence[str]) -> None:
     """What --skip-bad left out: how many, and the first of them."""
-    from headstart.text.skipped import told
+    from headstart.reading.skipped import told
 
     for line in told(count, first):
         remark(line)

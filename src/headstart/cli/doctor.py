@@ -15,10 +15,10 @@ from rich.text import Text
 from headstart.cli.console import console, left_out, print_json, remark, table
 
 if TYPE_CHECKING:
-    from headstart.text.examples import Examples
-    from headstart.text.findings import Finding, Lengths, Place, Report, Summary
-    from headstart.text.skipped import Skipped
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.doctor.findings import Finding, Lengths, Place, Report, Summary
+    from headstart.reading.examples import Examples
+    from headstart.reading.skipped import Skipped
+    from headstart.tokenizers.tokenizer import Tokenizer
 
 COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FEW_LABELS = 5
@@ -52,9 +52,9 @@ def doctor(
 
     Findings are no failure: the exit code is 0 whenever the set could be read.
     """
-    from headstart.text import doctor as room
-    from headstart.text.examples import read_examples
-    from headstart.text.skipped import Skipped
+    from headstart.doctor import examine as room
+    from headstart.reading.examples import read_examples
+    from headstart.reading.skipped import Skipped
 
     if clean is not None:
         room.check_writable(clean)
@@ -84,7 +84,7 @@ def doctor(
 
 
 def _load(path: Path) -> Tokenizer:
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     return Tokenizer.load(path)
 
@@ -133,7 +133,7 @@ def _summary(splits: tuple[Summary, ...]) -> Table:
 
 
 def _balance(split: Summary) -> str:
-    from headstart.text.findings import quoted
+    from headstart.doctor.findings import quoted
 
     shares = [f"{quoted(label)} {share:.1%}" for label, share in split.balance.items()]
     if len(shares) <= FEW_LABELS:
@@ -177,7 +177,7 @@ def _where(place: Place, folder: str) -> str:
 
 
 def _labelled(place: Place) -> str:
-    from headstart.text.findings import quoted
+    from headstart.doctor.findings import quoted
 
     return place.excerpt if place.label is None else f"{quoted(place.label)} {place.excerpt}"
 

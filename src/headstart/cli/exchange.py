@@ -59,8 +59,8 @@ def export_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
-    from headstart.text.examples import read_examples
-    from headstart.text.skipped import Skipped
+    from headstart.reading.examples import read_examples
+    from headstart.reading.skipped import Skipped
     from headstart.use.export import export
 
     skipped = Skipped() if skip_bad else None

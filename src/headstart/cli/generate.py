@@ -14,7 +14,7 @@ from headstart.errors import CheckpointError, ConfigError, TokenizerError
 
 if TYPE_CHECKING:
     from headstart.model.model import Model
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")]
 

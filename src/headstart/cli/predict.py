@@ -35,7 +35,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")] = False,
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
-    from headstart.text.skipped import Skipped
+    from headstart.reading.skipped import Skipped
     from headstart.use.classifier import Classifier
     from headstart.use.predictions import predict_file
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headstart.errors import ConfigError
-from headstart.text.sharing import Alone, Sharing
+from headstart.parallel import Alone, Sharing
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from headstart.cli.console import console, left_out, print_json, remark, table
 from headstart.errors import TokenizerError
 
 if TYPE_CHECKING:
-    from headstart.text.documents import Document
+    from headstart.reading.documents import Document
 
 tokenizer_app = typer.Typer(help="Train a tokenizer on text, or look at one.", no_args_is_help=True)
 
@@ -37,10 +37,10 @@ def train(
 
     The same text gives the same tokenizer.json each time, byte for byte.
     """
-    from headstart.text.documents import read_documents
-    from headstart.text.skipped import Skipped
-    from headstart.text.tokenizer import Tokenizer
-    from headstart.text.vocabularies import FILE
+    from headstart.reading.documents import read_documents
+    from headstart.reading.skipped import Skipped
+    from headstart.tokenizers.load import FILE
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     if (out / FILE).exists():  # another model may depend on it
         raise TokenizerError(f"{out / FILE} is there already. Choose another folder, or remove the file first")
@@ -64,7 +64,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the pieces and ids of a text."""
-    from headstart.text.tokenizer import Tokenizer
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(path)
     ids = tokenizer.encode(text)

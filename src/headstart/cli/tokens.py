@@ -15,8 +15,8 @@ from headstart.cli.console import left_out, print_json, remark, size
 from headstart.cli.together import cores, sharing
 
 if TYPE_CHECKING:
-    from headstart.text.tokens import Store
-    from headstart.text.writing import Progress as Written
+    from headstart.store.store import Store
+    from headstart.store.write import Progress as Written
 
 
 def tokens(
@@ -50,8 +50,8 @@ def tokens(
     Interrupted and started again, it goes on where it stopped; the bytes are the same for any number of workers, and
     of processes that torchrun starts.
     """
-    from headstart.text.tokenizer import Tokenizer
-    from headstart.text.writing import write_store
+    from headstart.store.write import write_store
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     loaded = Tokenizer.load(tokenizer)
     was_there = (out / "store.json").exists()

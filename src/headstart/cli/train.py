@@ -86,8 +86,8 @@ def evaluate_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
+    from headstart.reading.skipped import Skipped
     from headstart.studies.finetune import evaluate
-    from headstart.text.skipped import Skipped
 
     skipped = Skipped() if skip_bad else None
     with joined() as first:

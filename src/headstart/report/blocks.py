@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from markupsafe import Markup
 
 from headstart.report.records import Mistake
-from headstart.studies.statistics import Estimate
+from headstart.runs.comparison import Estimate
 
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration": "calibration error"}
 MOST_ROWS = 60  # of the table under a long line

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from headstart.studies.statistics import Estimate
+from headstart.runs.comparison import Estimate
 
 WIDTH = 360.0
 TEXT = 10.5  # the height of text

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from headstart.config import ModelConfig, read_head, read_toml
 from headstart.errors import DataError
 from headstart.model.count import Count, count
-from headstart.studies.comparison import ArmResult, Comparison, RunScores, valid_accuracy
+from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, valid_accuracy
 from headstart.studies.outcomes import from_runs
-from headstart.studies.statistics import Estimate, reliability
+from headstart.studies.statistics import reliability
 from headstart.studies.trials import Sweep
 from headstart.training.record import read_events
 

@@ -37,8 +37,7 @@ from headstart.report.charts import Look, Row, Series
 from headstart.report.pretraining import parameters
 from headstart.report.recipe import again, doctor, settings
 from headstart.report.records import Run, Study
-from headstart.studies.comparison import ArmResult, DifferenceResult, WorthResult
-from headstart.studies.statistics import Estimate
+from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, WorthResult
 
 USUAL = {"full": 0, "scratch": 1, "frozen": 2}  # the look of the first arm of each mode
 

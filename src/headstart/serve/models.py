@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import NextToken
@@ -17,8 +18,7 @@ from headstart.errors import HeadstartError, ModelError
 from headstart.model.model import Model
 from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
-from headstart.text.batches import Encoded
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.scores import Floats, classify, tokens_for
 from headstart.use.classifier import Classifier, Text, calibrated
 from headstart.use.explain import ORDERS, explain

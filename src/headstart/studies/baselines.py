@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headstart.reading.examples import Examples
 from headstart.studies.finetune import predictions_table
 from headstart.studies.labelled import fingerprint, subset
-from headstart.text.examples import Examples
 from headstart.training.record import open_run
 from headstart.training.scores import Floats, score
 

@@ -27,20 +27,20 @@ import torch
 
 from headstart.checkpoints.folder import Checkpoint, read_json
 from headstart.config import read_pairs, to_toml
+from headstart.doctor.examine import examine, leaked_rows
 from headstart.errors import ConfigError, DataError, OutputError, TrainingError, did_you_mean
 from headstart.files import holds_something, write_json, write_text
 from headstart.model.presets import PRESETS
+from headstart.reading.examples import Examples
+from headstart.runs.comparison import Comparison, Mode
 from headstart.studies.baselines import KINDS, baseline
 from headstart.studies.claims import claim, fingerprint_of, key_of
-from headstart.studies.comparison import Comparison, Mode
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import build_classifier, finetune, open_base
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.outcomes import Arm, gather
 from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.setup import pick_device, pick_window
-from headstart.text.doctor import examine, leaked_rows
-from headstart.text.examples import Examples
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from headstart.batches.encoding import Encoded
+from headstart.batches.examples import ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Classifier
@@ -23,13 +25,12 @@ from headstart.errors import ConfigError, ModelError
 from headstart.files import new_file
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.reading.examples import Examples, read_examples
+from headstart.reading.skipped import Skipped
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
-from headstart.text.batches import Encoded, ExampleBatches
-from headstart.text.examples import Examples, read_examples
-from headstart.text.skipped import Skipped
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree, team
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headstart.errors import ConfigError, DataError
+from headstart.reading.examples import Example, Examples, read_examples, split
+from headstart.reading.skipped import Skipped, told
 from headstart.studies.settings import LabelledSettings
-from headstart.text.examples import Example, Examples, read_examples, split
-from headstart.text.skipped import Skipped, told
 
 SPLITS = ("train", "valid", "test")
 VALID_SHARE = 0.1  # of the training file, where no valid file is given

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from headstart.checkpoints.folder import read_json
 from headstart.config import read_toml
 from headstart.errors import DataError
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
 from headstart.studies import statistics
-from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
 from headstart.studies.statistics import Outcome
 from headstart.studies.verdict import pairs, speakers, verdict
 

@@ -9,17 +9,19 @@ from typing import Any
 
 import torch
 
+from headstart.batches.batch import Batches
+from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
+from headstart.batches.masking import Masking
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Direction, ModelConfig, read_pairs
 from headstart.errors import ConfigError, ModelError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.store.store import Documents, Store
 from headstart.studies.settings import PretrainSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
-from headstart.text.batches import Batches, CausalBatches, MaskedBatches, Masking, PairBatches
-from headstart.text.tokenizer import Tokenizer
-from headstart.text.tokens import Documents, Store
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from headstart.errors import ModelError
+from headstart.runs.comparison import Estimate
 
 Floats = NDArray[np.float64]
 
@@ -38,15 +39,6 @@ LEAST_SPREAD = 0.05  # share of the items' luck (as a variance) below which runs
 SEED = 20_261_115  # of the draws
 ROOM = 1 << 22  # counts that are held at a time
 FINE = 12  # decimals: sums in another order shall not tell two equal draws apart
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)

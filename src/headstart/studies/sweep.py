@@ -28,6 +28,7 @@ from headstart.checkpoints.folder import read_json
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.files import holds_something, write_json, write_text
+from headstart.reading.examples import Examples
 from headstart.studies.claims import claim
 from headstart.studies.finetune import build_classifier, load_data, open_base
 from headstart.studies.labelled import fingerprint, read_splits
@@ -36,7 +37,6 @@ from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.setup import pick_device, pick_window
 from headstart.studies.storage import load_optuna, without_password
 from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
-from headstart.text.examples import Examples
 from headstart.training.record import Listener
 
 # What can be wrong with data, model and device depends on these.

@@ -1,6 +1,6 @@
 """A comparison in sentences a person would say, made from its numbers and nothing else.
 
->>> from headstart.studies.comparison import Comparison
+>>> from headstart.runs.comparison import Comparison
 >>> verdict(Comparison(("no", "yes"), 100, 0, "scratch", (), (), (), ()))
 ()
 """
@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import floor, log10
 
-from headstart.studies.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult, valid_accuracy
-from headstart.studies.statistics import Estimate
+from headstart.runs.comparison import (
+    ArmResult,
+    Comparison,
+    DifferenceResult,
+    Estimate,
+    RunScores,
+    WorthResult,
+    valid_accuracy,
+)
 
 PRETRAINED = ("full", "frozen")
 ALPHA = 0.05

@@ -32,8 +32,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.batches.batch import IGNORE
 from headstart.errors import ModelError
-from headstart.text.batches import IGNORE
 from headstart.training import slopes_gpu
 
 CHUNK = {"cpu": 512, "cuda": 4096}  # tokens, where it runs fast and the logits are still small

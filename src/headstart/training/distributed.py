@@ -24,10 +24,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from headstart.batches.batch import Batch
 from headstart.config import MaskedNextSentence, NextSentence
 from headstart.errors import ConfigError, TrainingError
 from headstart.model.model import Model
-from headstart.text.batches import Batch
 from headstart.training.objectives import Objective
 
 TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it

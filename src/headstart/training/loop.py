@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.batches.batch import Batch, Batches, random
 from headstart.errors import TrainingError
 from headstart.model.model import Model
-from headstart.text.batches import Batch, Batches, random
+from headstart.runs.events import Best, Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.training import distributed, slopes_gpu
 from headstart.training.distributed import Spread, fill, like
 from headstart.training.objectives import Objective
@@ -42,71 +43,6 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # where their errors
 LONG = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
 PAUSE = 30.0  # seconds from one checkpoint to the next, at least, where nobody said how many steps
 OVERDUE = 600.0  # and at most, however long an epoch is
-
-
-@dataclass(frozen=True)
-class Step:
-    """One update."""
-
-    epoch: int
-    step: int  # counted from 1, over all epochs
-    total: int  # steps in all
-    loss: float
-    parts: dict[str, float]  # of the loss, where it has several
-    lr: float
-    gradient: float  # its norm, before clipping
-    tokens: int  # so far
-    seconds: float  # of this step
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A step that was left out, since its loss was no number."""
-
-    epoch: int
-    step: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class Halved:
-    """The GPU had too little memory for a micro-batch; from here on there are `shares` of them a step."""
-
-    step: int
-    shares: int
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    epoch: float  # 1.5: in the middle of the second
-    step: int
-    scores: Scores
-    best: bool  # so far
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A moment to write a checkpoint of; the consumer writes it."""
-
-    step: int
-    state: State
-
-
-@dataclass(frozen=True)
-class Finished:
-    step: int
-    reason: str  # "done", or "patience"
-    best: Best | None
-
-
-@dataclass(frozen=True)
-class Best:
-    step: int
-    epoch: float
-    scores: Scores
-
-
-Event = Step | Skipped | Halved | Evaluated | Saved | Finished
 
 
 @dataclass

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.batches.batch import IGNORE, Batch
 from headstart.errors import ModelError
 from headstart.model.heads import (
     ClassifierHead,
@@ -25,7 +26,6 @@ from headstart.model.heads import (
 )
 from headstart.model.layout import Flat
 from headstart.model.model import Model
-from headstart.text.batches import IGNORE, Batch
 from headstart.training.cross_entropy import chunked_cross_entropy
 
 

@@ -35,8 +35,9 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_toml, to_toml
 from headstart.errors import MissingExtra, OutputError
 from headstart.files import LOCK, holds_something, locked, new_file, write_json, write_text
+from headstart.runs.events import Evaluated, Event, Saved, Step
 from headstart.training.distributed import agree, meet, patience, team
-from headstart.training.loop import Evaluated, Event, Loop, Saved, State, Step
+from headstart.training.loop import Loop, State
 from headstart.training.state import Saver, read_newest
 from headstart.version import __version__
 

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headstart.batches.batch import Batches
+from headstart.batches.encoding import Encoded, in_order
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
-from headstart.text.batches import Batches, Encoded, in_order
 from headstart.training.distributed import sum_over, team
 from headstart.training.objectives import Objective, layout_of
 from headstart.training.precision import Precision, autocast

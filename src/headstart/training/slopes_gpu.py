@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from headstart.text.batches import IGNORE
+from headstart.batches.batch import IGNORE
 
 try:
     import triton

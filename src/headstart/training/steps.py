@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headstart.batches.batch import IGNORE, Batch, share_of
 from headstart.model.model import Model
-from headstart.text.batches import IGNORE, Batch, share_of
 from headstart.training import distributed
 from headstart.training.distributed import Spread
 from headstart.training.optim import Average, Optimizers

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Classifier as ClassifierHead
 from headstart.errors import ConfigError, ModelError
+from headstart.reading.examples import Example, Examples
 from headstart.studies.setup import pick_device
-from headstart.text.batches import Encoded
-from headstart.text.examples import Example, Examples
 from headstart.training.precision import choose_precision
 from headstart.training.scores import Floats, classify
 

@@ -22,11 +22,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from headstart.errors import ConfigError
 from headstart.model.presets import PRESETS
+from headstart.reading.examples import Example, Examples
+from headstart.runs.events import Evaluated, Step
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
-from headstart.text.examples import Example, Examples
-from headstart.text.tokenizer import Tokenizer
-from headstart.training.loop import Evaluated, Step
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.record import Listener
 from headstart.use.classifier import Classifier, Text
 

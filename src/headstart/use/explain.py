@@ -29,11 +29,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from headstart.batches.batch import random
+from headstart.batches.encoding import Encoded
 from headstart.errors import ConfigError, ModelError, did_you_mean
 from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.positions import turn
-from headstart.text.batches import Encoded, random
 from headstart.training.precision import Precision
 from headstart.training.scores import Floats, classify, tokens_for
 from headstart.use.classifier import Classifier, Text, calibrated

@@ -26,14 +26,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from headstart.batches.batch import Ints
+from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model, write_published
 from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
 from headstart.model.model import Model
-from headstart.text.batches import Encoded, Ints
-from headstart.text.examples import Example, Examples, read_examples
+from headstart.reading.examples import Example, Examples, read_examples
 from headstart.training.scores import Floats
 from headstart.use.classifier import Classifier, Text
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx

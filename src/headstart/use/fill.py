@@ -17,7 +17,7 @@ from headstart.errors import ConfigError, ModelError, TokenizerError
 from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.generate import check_fit, describe, not_text
 
 SPELLINGS = ("[MASK]", "<mask>")  # understood beside the tokenizer's own

@@ -23,7 +23,7 @@ from headstart.errors import ConfigError, ModelError, TokenizerError
 from headstart.model.heads import NextTokenHead
 from headstart.model.layout import Cached, Flat
 from headstart.model.model import Model
-from headstart.text.tokenizer import Tokenizer
+from headstart.tokenizers.tokenizer import Tokenizer
 
 HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to while the rest of their character is to come
 

@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
 from torch import Tensor, nn
 
+import tokenizers
+from headstart.batches.batch import token_edges
 from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
 from headstart.errors import CheckpointError, MissingExtra, ModelError
 from headstart.model.attention import Attention, key_mask
 from headstart.model.layout import Dense
 from headstart.model.model import Model
 from headstart.model.positions import turn
-from headstart.text.batches import token_edges
-from headstart.text.forms import find_layouts, state_forms
+from headstart.tokenizers.special_tokens import find_layouts, state_forms
 from headstart.training.scores import Floats
 from headstart.use.classifier import Classifier, Text, calibrated
 

@@ -19,10 +19,10 @@ from typing import Any, Protocol, TextIO
 
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
-from headstart.text.examples import choose_texts, stream_texts
-from headstart.text.lines import TABLES, form_of, is_folder, open_bytes
-from headstart.text.skipped import Skipped, refuse
-from headstart.text.tables import as_text, open_table
+from headstart.reading.examples import choose_texts, stream_texts
+from headstart.reading.lines import TABLES, form_of, is_folder, open_bytes
+from headstart.reading.skipped import Skipped, refuse
+from headstart.reading.tables import as_text, open_table
 from headstart.use.classifier import CHUNK, Classifier, Prediction, Text
 
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")

@@ -1,0 +1,157 @@
+"""What a comparison says: the numbers that the verdict, the terminal and the page are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """One run: its scores on valid and on test, and what is odd about it."""
+
+    path: str  # of the run folder, within the study's
+    seed: int
+    valid: Mapping[str, float]
+    test: Mapping[str, float]
+    degenerate: str | None  # `one class only`, `no better than majority`
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """An arm over its seeds, with so many labelled texts to learn from."""
+
+    name: str
+    mode: Mode
+    base: str | None
+    labels: int
+    runs: tuple[RunScores, ...]
+    scores: Mapping[str, Estimate]
+    leak_free: Mapping[str, Estimate] | None  # None where no test row stands in train or valid
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a transformer that this study trained: no baseline, and nothing put together from others."""
+        return self.mode in ("scratch", "frozen", "full")
+
+
+@dataclass(frozen=True)
+class DifferenceResult:
+    """An arm minus the reference. The chances and the smallest difference that could show are of accuracy."""
+
+    arm: str
+    reference: str
+    scores: Mapping[str, Estimate]
+    better: float
+    p: float
+    holm: float
+    detectable: float
+    mcnemar: float | None  # where each of the two is a single model
+    leak_free: Mapping[str, Estimate] | None
+
+    @property
+    def could_show(self) -> str:
+        """The smallest difference that could show, in points; no two arms are more than 100 apart."""
+        return f"{100 * self.detectable:.1f}" if self.detectable <= 1 else "none"
+
+
+@dataclass(frozen=True)
+class WorthResult:
+    """How many labels the reference needs to do as well as the arm with `labels`; None is more than there are."""
+
+    arm: str
+    reference: str
+    labels: int
+    value: float | None
+    low: float | None
+    high: float | None
+    at_most: bool  # the reference is there with its smallest budget already: `value` is that budget
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every arm on all labels, each against the reference; and where budgets were asked for, every arm on each."""
+
+    labels: tuple[str, ...]
+    rows: int  # of test
+    leaked: int  # of them
+    reference: str
+    arms: tuple[ArmResult, ...]
+    differences: tuple[DifferenceResult, ...]
+    curves: tuple[ArmResult, ...]
+    worth: tuple[WorthResult, ...]
+    verdict: tuple[str, ...] = ()
+
+    def arm(self, name: str) -> ArmResult:
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def difference(self, one: str, other: str) -> DifferenceResult | None:
+        """The first minus the other, whichever way round it was worked out; None where it was not."""
+        for found in self.differences:
+            if (found.arm, found.reference) == (one, other):
+                return found
+            if (found.arm, found.reference) == (other, one):
+                return replace(
+                    found,
+                    arm=one,
+                    reference=other,
+                    scores=_turned(found.scores),
+                    better=1 - found.better,
+                    leak_free=None if found.leak_free is None else _turned(found.leak_free),
+                )
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""
+        return {"format": 1, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Comparison:
+        return cls(
+            labels=tuple(found["labels"]),
+            rows=found["rows"],
+            leaked=found["leaked"],
+            reference=found["reference"],
+            arms=tuple(map(_arm, found["arms"])),
+            differences=tuple(map(_difference, found["differences"])),
+            curves=tuple(map(_arm, found["curves"])),
+            worth=tuple(WorthResult(**item) for item in found["worth"]),
+            verdict=tuple(found["verdict"]),
+        )
+
+
+def valid_accuracy(arm: ArmResult) -> float:
+    """The mean over seeds of what is chosen by."""
+    return sum(run.valid["accuracy"] for run in arm.runs) / len(arm.runs)
+
+
+def _turned(scores: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {name: Estimate(-each.value, -each.high, -each.low) for name, each in scores.items()}
+
+
+def _arm(found: Mapping[str, Any]) -> ArmResult:
+    runs = tuple(RunScores(**run) for run in found["runs"])
+    return ArmResult(**{**found, "runs": runs, **_estimates(found)})
+
+
+def _difference(found: Mapping[str, Any]) -> DifferenceResult:
+    return DifferenceResult(**{**found, **_estimates(found)})
+
+
+def _estimates(found: Mapping[str, Any]) -> dict[str, dict[str, Estimate] | None]:
+    return {
+        name: None if found[name] is None else {metric: Estimate(**each) for metric, each in found[name].items()}
+        for name in ("scores", "leak_free")
+    }

@@ -1,0 +1,535 @@
+"""Examples: every form of a labelled set, guesses said aloud, clear errors, and a split that never moves a row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import string
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headstart.errors import ConfigError, DataError, HeadstartError
+from headstart.reading.examples import (
+    FORMS,
+    Example,
+    Examples,
+    content_hash,
+    from_pieces,
+    read_examples,
+    split,
+)
+from headstart.reading.lines import COMPRESSIONS
+from headstart.reading.skipped import Skipped
+
+TABLES = [".csv", ".tsv", ".jsonl", ".parquet"]
+
+
+def put(folder: Path, name: str, raw: bytes | str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw.encode() if isinstance(raw, str) else raw)
+    return path
+
+
+def put_table(folder: Path, form: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
+    """A table in one of its forms; csv and tsv spell every value out."""
+    if form == ".jsonl":
+        lines = (json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+        return put(folder, "table.jsonl", "".join(lines))
+    if form == ".parquet":
+        out = io.BytesIO()
+        pq.write_table(pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}), out)
+        return put(folder, "table.parquet", out.getvalue())
+    text = io.StringIO()
+    csv.writer(text, delimiter="," if form == ".csv" else "\t").writerows([names, *rows])
+    return put(folder, "table" + form, text.getvalue())
+
+
+def short(examples: Examples) -> list[tuple[str | None, str]]:
+    return [(row.label, row.text) for row in examples.rows]
+
+
+def complaint(path: Path, **options: str) -> DataError:
+    with pytest.raises(DataError) as caught:
+        read_examples(path, text=options.get("text"), second=options.get("second"), label=options.get("label"))
+    return caught.value
+
+
+# Tables
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_columns_that_are_named_are_read_without_a_remark(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["label", "text", "stars", "words"], [["a", "b", 1, "one"], ["a", "b", 2, "two"]])
+    examples = read_examples(path, text="words", label="stars")
+    assert short(examples) == [("1", "one"), ("2", "two")]
+    assert examples.remarks == ()
+    first = 1 if form in (".jsonl", ".parquet") else 2
+    assert [(row.path, row.line) for row in examples.rows] == [(str(path), first), (str(path), first + 1)]
+
+
+@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize(
+    ("names", "remark"),
+    [
+        (["id", "Review", "url", "stars"], "guessed: text column 'Review', label column 'stars'"),
+        (["id", "sentence", "url", "label"], "guessed: text column 'sentence', label column 'label'"),
+    ],
+)
+def test_a_guess_is_said_aloud(tmp_path: Path, form: str, names: list[str], remark: str) -> None:
+    path = put_table(tmp_path, form, names, [[7, "good", "u", 1], [8, "bad", "v", 0]])
+    examples = read_examples(path)
+    assert short(examples) == [("1", "good"), ("0", "bad")]
+    assert examples.remarks == (remark,)
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_the_only_column_of_words_is_the_text_and_the_other_the_label(tmp_path: Path, form: str) -> None:
+    examples = read_examples(put_table(tmp_path, form, ["note", "avis"], [[5, "bon livre"], [1, "mauvais"]]))
+    assert short(examples) == [("5", "bon livre"), ("1", "mauvais")]
+    assert examples.remarks == ("guessed: text column 'avis', label column 'note'",)
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_labels_that_are_words_are_not_taken_for_the_text(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["id", "sentiment", "avis"], [[1, "positif", "bon livre"]])
+    assert short(read_examples(path)) == [("positif", "bon livre")]
+
+
+def test_a_column_without_a_name_is_never_a_guess(tmp_path: Path) -> None:
+    numbered = put_table(tmp_path, ".csv", ["", "avis", "note"], [[0, "bon livre", 5], [1, "mauvais", 1]])
+    assert short(read_examples(numbered)) == [("5", "bon livre"), ("1", "mauvais")]
+    assert "which column is the label?" in complaint(put(tmp_path, "a.csv", "text,\na,1\n")).problem
+    assert short(read_examples(put(tmp_path, "a.csv", "text,\na,1\n"), label="")) == [("1", "a")]
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_only_what_was_not_named_is_a_guess(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["text", "title", "label"], [["a", "b", 1]])
+    examples = read_examples(path, text="title")
+    assert short(examples) == [("1", "b")]
+    assert examples.remarks == ("guessed: label column 'label'",)
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_a_guess_that_could_go_two_ways_is_not_made(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["note", "avis", "date"], [[5, "bon livre", 2024]])
+    error = complaint(path)
+    assert "which column is the label? There are: 'note', 'avis', 'date'" in error.problem
+    assert "name the column of the label with --label" in str(error)
+    path = put_table(tmp_path, form, ["titre", "avis", "label"], [["t", "bon livre", 1]])
+    assert "which column is the text?" in complaint(path).problem
+    assert "name the column of the text with --text" in str(complaint(path))
+
+
+@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("what", ["text", "second", "label"])
+def test_a_named_column_that_is_absent_gets_the_nearest_name(tmp_path: Path, form: str, what: str) -> None:
+    path = put_table(tmp_path, form, ["review", "label"], [["good", 1]])
+    error = complaint(path, **{what: "reveiw"})
+    assert error.problem == "no column 'reveiw'"
+    assert error.fix == "did you mean 'review'?"
+
+
+def test_one_column_cannot_be_both_text_and_label(tmp_path: Path) -> None:
+    path = put_table(tmp_path, ".csv", ["review", "label"], [["good", 1]])
+    assert "named for two things" in complaint(path, text="review", label="review").problem
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_pairs_are_named_or_guessed(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["sentence1", "sentence2", "text", "label"], [["a", "b", "c", "yes"]])
+    guessed = read_examples(path)
+    assert [(row.text, row.second) for row in guessed.rows] == [("a", "b")]
+    said = "guessed: text column 'sentence1', second text column 'sentence2', label column 'label'"
+    assert guessed.remarks == (said,)
+    named = read_examples(path, text="text", second="sentence1")
+    assert [(row.text, row.second) for row in named.rows] == [("c", "a")]
+    half = read_examples(path, second="sentence2")
+    assert [(row.text, row.second) for row in half.rows] == [("a", "b")]
+    single = read_examples(path, text="sentence2")
+    assert [(row.text, row.second) for row in single.rows] == [("b", None)]
+
+
+def test_labels_are_strings_whatever_they_were(tmp_path: Path) -> None:
+    rows = [1, 1.0, "1", "1.0", " 1 ", -2.0, 0.5, "good", True, "01"]
+    path = put_table(tmp_path, ".jsonl", ["text", "label"], [["t", label] for label in rows])
+    labels = [row.label for row in read_examples(path).rows]
+    assert labels == ["1", "1", "1", "1", "1", "-2", "0.5", "good", "True", "01"]
+    floats = put_table(tmp_path, ".parquet", ["text", "label"], [["t", 1.0], ["t", 0.0]])
+    assert [row.label for row in read_examples(floats).rows] == ["1", "0"]
+    spelt = put_table(tmp_path, ".csv", ["text", "label"], [["t", 1.0], ["t", 0]])
+    assert [row.label for row in read_examples(spelt).rows] == ["1", "0"]
+
+
+def test_the_label_table_sorts_numbers_by_size_and_words_by_the_alphabet() -> None:
+    def table(*labels: str | None) -> tuple[str, ...]:
+        return Examples(tuple(Example("t", label, None, "p", 1) for label in labels)).labels
+
+    assert table("10", "9", "-1", "9", "0.5") == ("-1", "0.5", "9", "10")
+    assert table("neg", "pos", "inf", "b") == ("b", "inf", "neg", "pos")
+    assert table("word", "2", "10") == ("2", "10", "word")
+    assert table(None) == ()
+
+
+def test_a_separator_that_is_no_comma_is_said_aloud(tmp_path: Path) -> None:
+    examples = read_examples(put(tmp_path, "a.csv", "text;label\nbon, très bon;1\n"))
+    assert short(examples) == [("1", "bon, très bon")]
+    assert examples.remarks[0] == "the columns are separated by ';'"
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_for_prediction_labels_are_not_asked_for(tmp_path: Path, form: str) -> None:
+    path = put_table(tmp_path, form, ["text", "label"], [["a", 1], ["b", 0]])
+    examples = read_examples(path, labelled=False, label="not there")
+    assert short(examples) == [(None, "a"), (None, "b")]
+    path = put_table(tmp_path, form, ["avis"], [["a"], ["b"]])
+    assert short(read_examples(path, labelled=False)) == [(None, "a"), (None, "b")]
+
+
+@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_an_empty_text_is_a_row(tmp_path: Path, form: str, compression: str) -> None:
+    path = put_table(tmp_path, form, ["text", "label"], [["a", 1], ["", 0], ["c", 1]])
+    if compression:
+        path = put(tmp_path, path.name + compression, gzip.compress(path.read_bytes()))
+    assert short(read_examples(path)) == [("1", "a"), ("0", ""), ("1", "c")]
+
+
+@pytest.mark.parametrize("missing", ["", None])
+@pytest.mark.parametrize("form", TABLES)
+def test_a_label_missing_on_line_812(tmp_path: Path, form: str, missing: str | None) -> None:
+    header = 0 if form in (".jsonl", ".parquet") else 1
+    rows: list[list[str | None]] = [["text", "good"] for _ in range(1000)]
+    rows[811 - header] = ["text", missing]
+    path = put_table(tmp_path, form, ["text", "label"], rows)
+    error = complaint(path)
+    assert (error.path, error.line, error.problem) == (str(path), 812, "no label under 'label'")
+    skipped = Skipped()
+    kept = read_examples(path, skipped=skipped)
+    assert len(kept.rows) == 999
+    assert 812 not in {row.line for row in kept.rows}
+    assert [str(each) for each in skipped.first] == [str(error)]
+
+
+def test_a_label_that_is_no_label(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": [1, 2]}\n')
+    error = complaint(path)
+    assert (error.line, error.problem) == (2, "found [1, 2] under 'label', expected a word or a number")
+    path = put(tmp_path, "b.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": NaN}\n')
+    assert complaint(path).problem == "no label under 'label'"
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_a_million_characters_simply_work(tmp_path: Path, form: str) -> None:
+    long = "x" * 1_000_000
+    assert short(read_examples(put_table(tmp_path, form, ["text", "label"], [[long, 1]]))) == [("1", long)]
+
+
+# `label ||| text`
+
+
+def test_label_and_text_on_one_line(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.txt", "3 ||| It 's  good .\n\n0 |||\r\nvery bad ||| a ||| b\u2028c")
+    examples = read_examples(path)
+    assert [(row.line, row.label, row.text) for row in examples.rows] == [
+        (1, "3", "It 's  good ."),
+        (3, "0", ""),
+        (4, "very bad", "a ||| b\u2028c"),
+    ]
+    assert short(read_examples(path, labelled=False))[0] == (None, "It 's  good .")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"), [("no mark", "no ' ||| ' in 'no mark'"), (" ||| text", "no label before")]
+)
+def test_a_line_without_mark_or_label(tmp_path: Path, line: str, problem: str) -> None:
+    path = put(tmp_path, "a.txt", f"1 ||| one\n{line}\n0 ||| two\n")
+    error = complaint(path)
+    assert error.line == 2
+    assert problem in error.problem
+    assert short(read_examples(path, skipped=Skipped())) == [("1", "one"), ("0", "two")]
+
+
+def test_bare_lines_are_texts_for_prediction(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.txt", "one\n\ntwo ||| three\n")
+    examples = read_examples(path, labelled=False)
+    assert [(row.line, row.label, row.text) for row in examples.rows] == [(1, None, "one"), (3, None, "two ||| three")]
+
+
+def test_columns_named_where_there_are_none(tmp_path: Path) -> None:
+    error = complaint(put(tmp_path, "a.txt", "1 ||| one\n"), text="review")
+    assert "has no columns, and 'review' was named" in error.problem
+
+
+# Pieces, and labels beside them
+
+
+@pytest.mark.parametrize("given", ["train.review.spm", "train.label"])
+def test_either_half_of_a_pair_finds_the_other(tmp_path: Path, given: str) -> None:
+    spm = put(tmp_path, "train.review.spm", "▁Un ▁livre ▁ex ce ll ent !\n▁\n▁Non\n")
+    put(tmp_path, "train.label", "1\n0\n0\n\n")
+    examples = read_examples(tmp_path / given)
+    assert [(row.label, row.text, row.path, row.line) for row in examples.rows] == [
+        ("1", "Un livre excellent!", str(spm), 1),
+        ("0", "", str(spm), 2),
+        ("0", "Non", str(spm), 3),
+    ]
+
+
+def test_a_pair_may_be_compressed_and_named_shorter(tmp_path: Path) -> None:
+    put(tmp_path, "train.spm.gz", gzip.compress("▁a\n".encode()))
+    label = put(tmp_path, "train.label", "1\n")
+    assert short(read_examples(label)) == [("1", "a")]
+    assert short(read_examples(tmp_path / "train.spm.gz")) == [("1", "a")]
+
+
+def test_for_prediction_pieces_need_no_labels(tmp_path: Path) -> None:
+    path = put(tmp_path, "train.review.spm", "▁a ▁b\n")
+    assert short(read_examples(path, labelled=False)) == [(None, "a b")]
+    assert "train.label is not beside it" in complaint(path).problem
+
+
+def test_a_label_file_alone(tmp_path: Path) -> None:
+    assert "train.review.spm is not beside it" in complaint(put(tmp_path, "train.label", "1\n")).problem
+
+
+def test_a_pair_of_two_lengths_is_refused_even_when_bad_rows_may_be_left_out(tmp_path: Path) -> None:
+    path = put(tmp_path, "train.review.spm", "▁a\n▁b\n▁c\n")
+    put(tmp_path, "train.label", "1\n0\n")
+    with pytest.raises(DataError, match=r"3 lines, but train\.label beside it has 2"):
+        read_examples(path, skipped=Skipped())
+
+
+def test_a_bad_line_in_a_pair_does_not_move_the_labels(tmp_path: Path) -> None:
+    path = put(tmp_path, "train.review.spm", "▁a\n".encode() + b"\xff\n" + "▁c\n▁d\n".encode())
+    label = put(tmp_path, "train.label", "1\n2\n3\n\n5\n")
+    put(tmp_path, "train.review.spm", path.read_bytes() + "▁e\n".encode())
+    skipped = Skipped()
+    assert short(read_examples(path, skipped=skipped)) == [("1", "a"), ("3", "c"), ("5", "e")]
+    assert [(error.path, error.line) for error in skipped.first] == [(str(path), 2), (str(label), 4)]
+
+
+@given(st.lists(st.text(string.ascii_letters + "é,.'", min_size=1), min_size=1), st.data())
+@settings(deadline=None)
+def test_pieces_cut_anywhere_give_the_text_back(words: list[str], data: st.DataObject) -> None:
+    text = " ".join(words)
+    marked = "▁" + text.replace(" ", "▁")
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(marked) - 1)))) if len(marked) > 1 else []
+    pieces = [marked[a:b] for a, b in zip([0, *cuts], [*cuts, len(marked)], strict=True)]
+    assert from_pieces(" ".join(pieces)) == text
+
+
+# Folders
+
+
+def test_a_folder_for_each_label(tmp_path: Path) -> None:
+    put(tmp_path, "pos/2.txt", "two\r\nlines\n")
+    put(tmp_path, "pos/1.txt", "one")
+    put(tmp_path, "neg/a.txt.gz", gzip.compress(b"zip"))
+    put(tmp_path, "neg/notes.md", "not a text")
+    put(tmp_path, "neg/empty.txt", "")
+    put(tmp_path, ".cache/x.txt", "hidden")
+    put(tmp_path, "images/x.png", b"\0")
+    examples = read_examples(tmp_path)
+    assert short(examples) == [("neg", "zip"), ("neg", ""), ("pos", "one"), ("pos", "two\nlines")]
+    assert [Path(row.path).name for row in examples.rows] == ["a.txt.gz", "empty.txt", "1.txt", "2.txt"]
+    assert examples.remarks == (f"no .txt files in {tmp_path / 'images'}: left aside",)
+    assert examples.labels == ("neg", "pos")
+
+
+def test_a_bad_file_in_a_folder_is_left_out_whole(tmp_path: Path) -> None:
+    put(tmp_path, "pos/1.txt", "good")
+    bad = put(tmp_path, "pos/2.txt", b"half of it\nis \xff bad\n")
+    skipped = Skipped()
+    assert short(read_examples(tmp_path, skipped=skipped)) == [("pos", "good")]
+    assert [(error.path, error.line) for error in skipped.first] == [(str(bad), 2)]
+    assert complaint(tmp_path).path == str(bad)
+
+
+def test_a_folder_where_a_file_was_meant(tmp_path: Path) -> None:
+    put(tmp_path, "train.txt", "1 ||| one\n")
+    error = complaint(tmp_path)
+    assert "is a folder, expected a file" in error.problem
+    assert "train.txt" in str(error.fix)
+
+
+# Bad input
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    put(tmp_path, "train.txt", "1 ||| one\n")
+    error = complaint(tmp_path / "tarin.txt")
+    assert (error.problem, error.fix) == ("no such file", "did you mean 'train.txt'?")
+    assert complaint(tmp_path / "nosuffix").problem == "no such file"
+
+
+def test_an_unknown_suffix(tmp_path: Path) -> None:
+    assert "ends in '.docx', expected one of .csv" in complaint(put(tmp_path, "a.docx", "x")).problem
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("blank", ["", "\n", "\n \n"])
+def test_an_empty_file(tmp_path: Path, form: str, blank: str) -> None:
+    for name in ("a.review.spm", "a.label"):
+        put(tmp_path, name, blank)
+    path = put(tmp_path, "a" + form, blank)
+    assert complaint(path).path in (str(path), str(tmp_path / "a.review.spm"))
+
+
+def test_a_set_with_nothing_good_in_it_is_an_error_even_when_bad_rows_may_be_left_out(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.txt", "one\ntwo\n")
+    with pytest.raises(DataError, match=r"left out as bad: 2, the first of them: .*line 1: no ' \|\|\| '"):
+        read_examples(path, skipped=Skipped())
+
+
+def test_a_compressed_set_cut_short_keeps_what_came_before_only_when_asked(tmp_path: Path) -> None:
+    lines = "".join(f"{number % 2} ||| text {number}\n" for number in range(100_000))
+    path = put(tmp_path, "a.txt.gz", gzip.compress(lines.encode())[:-100])
+    assert "cut short" in complaint(path).problem
+    skipped = Skipped()
+    kept = read_examples(path, skipped=skipped).rows
+    assert 0 < len(kept) < 100_000
+    assert kept[-1].text == f"text {len(kept) - 1}"
+    assert skipped.count == 1
+
+
+SUFFIXES = [".weird", *(form + compression for form in FORMS for compression in ("", *COMPRESSIONS))]
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        [b"text", b"label", b" ||| ", b",", b";", b"\t", b'"', b"\n", b"\r", b'{"text":', b"}", b"1", b"\xff", b"\0"]
+    )
+).map(b"".join)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(raw=st.binary() | FRAGMENTS, labels=st.binary() | FRAGMENTS, labelled=st.booleans(), skip=st.booleans())
+def test_any_bytes_give_examples_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, raw: bytes, labels: bytes, labelled: bool, skip: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "examples-fuzz"
+    put(folder, "a.review.spm", labels)
+    put(folder, "a.label", labels)
+    path = put(folder, "a" + suffix, raw)
+    try:
+        examples = read_examples(path, labelled=labelled, skipped=Skipped() if skip else None)
+    except HeadstartError as error:
+        assert str(folder) in str(error)
+    else:
+        assert examples.rows
+        for row in examples.rows:
+            assert (row.label is not None) == labelled
+            f"{row.text}{row.second}{row.label}".encode()
+
+
+# Splitting
+
+
+def made(count: int) -> Examples:
+    return Examples(tuple(Example(f"text number {n}", str(n % 2), None, "p", n + 1) for n in range(count)), ("r",))
+
+
+def test_a_split_keeps_its_shares_and_every_row() -> None:
+    sides = split(made(20_000), valid=0.1, test=0.2)
+    assert list(sides) == ["train", "valid", "test"]
+    assert sorted(row.line for side in sides.values() for row in side.rows) == list(range(1, 20_001))
+    # Within five standard deviations of the share: sqrt(20000 × 0.1 × 0.9) is 42 and sqrt(20000 × 0.2 × 0.8) is 57.
+    assert abs(len(sides["valid"].rows) - 2000) < 5 * 43
+    assert abs(len(sides["test"].rows) - 4000) < 5 * 57
+    assert all(side.remarks == ("r",) for side in sides.values())
+
+
+def test_a_row_stays_on_its_side_whatever_else_is_in_the_file() -> None:
+    whole = made(2000)
+    sides = split(whole, valid=0.1, test=0.2)
+    half = split(Examples(whole.rows[::-2]), valid=0.1, test=0.2)
+    assert all(set(half[name].rows) <= set(sides[name].rows) for name in sides)
+    assert set(split(whole, valid=0.1, test=0.5)["valid"].rows) == set(sides["valid"].rows)
+    assert set(split(whole, valid=0.3, test=0.2)["test"].rows) == set(sides["test"].rows)
+
+
+def test_the_second_text_counts() -> None:
+    rows = tuple(Example("same", "1", f"second {n}", "p", n) for n in range(1000))
+    assert len(split(Examples(rows), valid=0.0, test=0.5)["test"].rows) > 300
+
+
+def test_a_share_of_nothing_is_no_side() -> None:
+    assert list(split(made(50), valid=0, test=0)) == ["train"]
+    assert list(split(made(50), valid=0, test=0.5)) == ["train", "test"]
+
+
+@pytest.mark.parametrize(("valid", "test"), [(-0.1, 0.1), (0.1, 1.0), (0.5, 0.5), (float("nan"), 0.1)])
+def test_shares_that_cannot_be(valid: float, test: float) -> None:
+    with pytest.raises(ConfigError, match="split"):
+        split(made(10), valid=valid, test=test)
+
+
+def test_a_side_that_comes_out_empty_is_an_error() -> None:
+    with pytest.raises(DataError, match="none of 3 rows came to the test side, whose share is 1e-09"):
+        split(made(3), valid=0, test=1e-9)
+
+
+def test_content_hash_is_the_same_for_ever() -> None:
+    """Worked out with coreutils: printf a1 | b2sum -l 64, and the same of nothing."""
+    assert content_hash("A-1!") == 0x9F6566910330ED1B
+    assert content_hash("") == 0xE4A6A0577479B2B4
+
+
+def test_content_hash_looks_past_case_spaces_and_marks() -> None:
+    same = ["L’été, enfin !", "l'été enfin", "«L' ÉTÉ»\u00a0— enfin…", "l' e\u0301te\u0301\n enfin", "l！été。 enfin"]
+    assert len({content_hash(text) for text in same}) == 1
+    assert content_hash("été") != content_hash("ete")
+    assert content_hash("👍") != content_hash("👎")
+    assert content_hash("!") != content_hash("?"), "where there is nothing else, marks count"
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(string.whitespace + string.punctuation + "“”«»—…’\u00a0\u3000、。"), st.integers(0))
+def test_content_hash_of_any_text_is_a_64_bit_number_that_marks_do_not_move(text: str, marks: str, at: int) -> None:
+    place = at % (len(text) + 1)
+    marked, plain = (f"{text[:place]}x{between}x{text[place:]}" for between in (marks, ""))
+    assert 0 <= content_hash(plain) < 1 << 64
+    assert content_hash(marked) == content_hash(plain)
+
+
+# Real data
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "labels"),
+    [
+        ("sst/train.txt", 8544, 5),
+        ("sst/dev.txt", 1101, 5),
+        ("sst/test.txt", 2210, 5),
+        ("cfimdb/train.txt", 1707, 2),
+        ("cfimdb/dev.txt", 245, 2),
+        ("cfimdb/test.txt", 488, 1),
+        ("cls-books/train.review.spm", 1600, 2),
+        ("cls-books/valid.review.spm", 400, 2),
+        ("cls-books/test.label", 2000, 2),
+    ],
+)
+def test_the_real_sets_have_the_rows_their_table_says(data: Path, name: str, rows: int, labels: int) -> None:
+    examples = read_examples(data / name)
+    assert len(examples.rows) == rows
+    assert examples.labels == tuple("01234"[:labels])
+    assert all(row.text for row in examples.rows)
+
+
+def test_pieces_of_real_reviews_become_what_sentencepiece_makes_of_them(data: Path) -> None:
+    import sentencepiece
+
+    model = sentencepiece.SentencePieceProcessor(str(data / "cls-books" / "sentencepiece.french.model"))
+    path = data / "cls-books" / "valid.review.spm"
+    lines = path.read_bytes().decode().split("\n")
+    for row in read_examples(path).rows:
+        assert row.text == model.decode_pieces(lines[row.line - 1].split(" "))

@@ -1,0 +1,173 @@
+"""Tables: the column of text is found in every form, and a bad row gives a clear error with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.reading.documents import read_documents
+from headstart.reading.skipped import Skipped
+from tests.reading.files import TEXTS, as_csv, as_form, complaint, parquet, put, texts_of
+
+# Forms
+
+
+@pytest.mark.parametrize("form", [".csv", ".jsonl", ".parquet"])
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0")), min_size=1))
+def test_a_table_holds_any_text(tmp_path_factory: pytest.TempPathFactory, form: str, texts: list[str]) -> None:
+    path = put(tmp_path_factory.mktemp("table"), "a" + form, as_form(form, ["x", *texts]))
+    assert texts_of(path) == ["x", *(text for text in texts if text.strip())]
+
+
+def test_a_quoted_newline_stays_inside_and_the_line_is_where_the_row_begins(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 'text,n\n"one\ntwo\n\nfour",1\n\nlast,2\n')
+    found = [(document.line, document.text) for document in read_documents([path])]
+    assert found == [(2, "one\ntwo\n\nfour"), (7, "last")]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_csv_may_be_separated_by_something_else(tmp_path: Path, separator: str) -> None:
+    path = put(tmp_path, "a.csv", as_csv([["n", "text"], ["1", "one, two"], ["2", "a\nb"]], separator))
+    assert texts_of(path) == ["one, two", "a\nb"]
+
+
+def test_quotes_in_a_tsv_are_plain_unless_they_wrap_a_field(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.tsv", 'n\ttext\n1\t"Yes" she said\n2\t"open\n3\t"a ""b"" c"\n')
+    assert texts_of(path) == ['"Yes" she said', '"open', 'a "b" c']
+
+
+def test_a_million_quoted_lines_simply_work(tmp_path: Path) -> None:
+    long = "a\n" * 1_000_000
+    assert texts_of(put(tmp_path, "a.csv", as_form(".csv", [long]))) == [long]
+
+
+# Columns
+
+
+@pytest.mark.parametrize("form", [".jsonl", ".csv", ".tsv", ".parquet"])
+def test_the_column_is_named_or_guessed(tmp_path: Path, form: str) -> None:
+    def table(*names: str) -> Path:
+        rows = {name: f"the {name}" for name in names}
+        raw = {
+            ".jsonl": json.dumps(rows).encode(),
+            ".parquet": parquet(**{name: [text] for name, text in rows.items()}),
+            ".csv": as_csv([list(rows), list(rows.values())]),
+            ".tsv": as_csv([list(rows), list(rows.values())], "\t"),
+        }
+        return put(tmp_path, "table" + form, raw[form])
+
+    assert texts_of(table("title", "Review", "url")) == ["the Review"]
+    assert texts_of(table("body", "text")) == ["the text"], "the order of the usual names decides"
+    assert texts_of(table("body", "text"), column="body") == ["the body"]
+    assert texts_of(table("title")) == ["the title"], "the only column"
+    unclear = complaint(table("title", "url"))
+    assert "'title', 'url'" in str(unclear)
+    assert "did you mean 'title'?" in str(complaint(table("title", "url"), column="titel"))
+
+
+def test_the_only_column_of_words_is_the_text(tmp_path: Path) -> None:
+    assert texts_of(put(tmp_path, "a.csv", "id,avis,note\n1,bon,5\n2,7,5\n")) == ["bon", "7"]
+    assert texts_of(put(tmp_path, "a.csv", "titre\n1984\nGerminal\n")) == ["1984", "Germinal"], "the only column"
+    assert texts_of(put(tmp_path, "a.jsonl", '{"id": 1, "avis": "bon"}\n')) == ["bon"]
+    assert texts_of(put(tmp_path, "a.parquet", parquet(id=[1], avis=["bon"]))) == ["bon"]
+
+
+def test_parquet_strings_of_every_kind(tmp_path: Path) -> None:
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.array(["été", "b", "été"]).cast(kind)
+        assert texts_of(put(tmp_path, "a.parquet", parquet(other=[1, 2, 3], avis=column))) == ["été", "b", "été"]
+
+
+# Bad input
+
+
+def test_bad_utf8_in_a_parquet_string_names_the_row(tmp_path: Path) -> None:
+    bad = pa.array([b"one", b"tw\xe9", b"three"]).view(pa.string())
+    path = put(tmp_path, "a.parquet", parquet(text=bad))
+    error = complaint(path)
+    assert error.line == 2
+    assert "unexpected end of data 0xe9 (byte 3 of the line)" in error.problem
+    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one", "three"]
+
+
+def test_a_ragged_csv_names_the_line_and_both_widths(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 'n,text\n1,"two\nlines"\n2,so, so\n3,good\n')
+    error = complaint(path)
+    assert error.line == 4
+    assert "has 3 fields, expected 2" in error.problem
+    assert "quotes" in str(error.fix)
+    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["two\nlines", "good"]
+
+
+@pytest.mark.parametrize("form", [".csv", ".tsv", ".jsonl"])
+def test_blank_lines_in_a_table_are_no_rows(tmp_path: Path, form: str) -> None:
+    raw = as_form(form, ["one", "two"]).replace(b"\n", b"\n\n  \r\n")
+    assert texts_of(put(tmp_path, "a" + form, b"\n" + raw)) == ["one", "two"]
+
+
+def test_a_ragged_tsv(tmp_path: Path) -> None:
+    error = complaint(put(tmp_path, "a.tsv", "n\ttext\n1\tone\n2\n"))
+    assert (error.line, "has 1 fields, expected 2" in error.problem) == (3, True)
+
+
+def test_a_quote_that_is_never_closed(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 'n,text\n1,one\n2,"open\n' + "3,more\n" * 1000)
+    error = complaint(path)
+    assert error.line == 3
+    assert "as far as line 1003" in error.problem
+    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one"]
+
+
+def test_a_bad_header_is_never_taken_from_the_next_line(tmp_path: Path) -> None:
+    skipped = Skipped()
+    path = put(tmp_path, "a.csv", b"n,t\xe9xt\n1,one\n2,two\n")
+    assert list(read_documents([path], skipped=skipped)) == []
+    assert [error.line for error in skipped.first] == [1]
+
+
+def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    assert "more than once" in str(complaint(put(tmp_path, "a.csv", "text,text\na,b\n")))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"text": "cut in ha', "not whole JSON: Unterminated string"),
+        ("[1, 2]", "found [1, 2], expected a JSON object"),
+        ('{"text": null}', "nothing under 'text'"),
+        ('{"other": "x"}', "nothing under 'text'"),
+        ('{"text": 12}', "found 12 under 'text'"),
+        ('{"text": "\\ud83d"}', "half of a surrogate pair"),
+        ('{"text": "a\\u0000b"}', "a NUL character under 'text' (character 2)"),
+        ("[" * 100_000, "cannot be read"),
+        ('{"n": ' + "9" * 10_000 + "}", "cannot be read"),
+    ],
+)
+def test_a_bad_line_of_json(tmp_path: Path, line: str, problem: str) -> None:
+    path = put(tmp_path, "a.jsonl", f'{{"text": "one"}}\n\n{line}\n{{"text": "two"}}\n')
+    error = complaint(path)
+    assert error.line == 3
+    assert problem in error.problem
+    assert len(str(error)) < 600, "an error does not quote a whole line"
+    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one", "two"]
+
+
+def test_a_parquet_file_without_such_a_column(tmp_path: Path) -> None:
+    error = complaint(put(tmp_path, "a.parquet", parquet(review=["one"])), column="revue")
+    assert "no column 'revue'" in str(error)
+    assert "did you mean 'review'?" in str(error)
+
+
+def test_a_parquet_column_of_numbers_is_no_text(tmp_path: Path) -> None:
+    assert "found 1 under 'n', expected a text" in str(complaint(put(tmp_path, "a.parquet", parquet(n=[1])), "n"))
+
+
+def test_a_parquet_file_cut_short(tmp_path: Path) -> None:
+    whole = as_form(".parquet", TEXTS)
+    assert "not a whole parquet file" in str(complaint(put(tmp_path, "a.parquet", whole[: len(whole) // 2])))

@@ -1,0 +1,145 @@
+"""Run every command of README.md and docs/quickstart.md, and write beneath each what it printed.
+
+    python tools/transcripts.py           some minutes: the real data, the real base
+    python tools/transcripts.py --picture docs/images/report.png anew as well, which needs Chromium
+
+The commands of a page stand in blocks fenced as `sh`, one a line, and run in their order in an empty folder that holds
+links to what a clone has. Where the next block is fenced as `text`, it has what they wrote to standard output.
+tests/demo/test_pages.py runs the same commands at a tiny size.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
+BLOCK = re.compile(
+    r"^```sh\n(?P<commands>.*?)^```\n(?:(?P<between>(?:(?!```)[^\n]*\n)*)```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+WIDTH = 118
+
+
+def commands(block: str) -> list[str]:
+    r"""The commands of a block, without comments; a line that ends in a backslash goes on in the next.
+
+    >>> commands("make demo   # a comment\nheadstart predict run \\\n    a.csv\n")
+    ['make demo', 'headstart predict run a.csv']
+    """
+    lines = (re.sub(r"\s+#\s.*$", "", line).strip() for line in re.sub(r"\\\n\s*", "", block).splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def commands_of(page: Path) -> list[str]:
+    """Every command of a page, in its order."""
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [command for block in found for command in commands(block["commands"])]
+
+
+def fill(page: Path, run: Callable[[str], str]) -> None:
+    """Run the commands of a page and write what they print into its blocks of output."""
+
+    def filled(block: re.Match[str]) -> str:
+        printed = "".join(run(command) for command in commands(block["commands"]))
+        if block["output"] is None:
+            return block[0]
+        return f"```sh\n{block['commands']}```\n{block['between']}```text\n{folded(printed)}```\n"
+
+    page.write_text(BLOCK.sub(filled, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def folded(text: str) -> str:
+    """Text with long lines folded at a space, as a terminal of this width would show it."""
+    lines = (
+        textwrap.wrap(line, WIDTH, replace_whitespace=False, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in text.splitlines()
+    )
+    return "".join(f"{part.rstrip()}\n" for each in lines for part in each)
+
+
+class Shell:
+    """A folder like a fresh clone, and a shell in it; what serves goes on until the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.serving: list[subprocess.Popen[str]] = []
+        for name in ("Makefile", "pyproject.toml", "requirements.lock", "src", "recipes", ".venv"):
+            (folder / name).symlink_to(ROOT / name)
+        tools = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+        self.surroundings = {**os.environ, "PATH": tools, "LC_ALL": "C.UTF-8"}
+
+    def run(self, command: str) -> str:
+        """What a command writes to standard output; one that fails ends everything."""
+        print(f"$ {command}", file=sys.stderr)
+        if command == "make test":  # these commands are part of it
+            return ""
+        if command.startswith("make "):  # it is set up already, or else this would not run
+            command = command.replace("make", "make --old-file=.venv/.installed", 1)
+        if command.startswith("headstart serve"):
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env=self.surroundings,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self.serving.append(server)
+            assert server.stdout is not None
+            return server.stdout.readline()
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=self.surroundings, stdout=subprocess.PIPE, text=True
+        )
+        if done.returncode:
+            sys.exit(f"failed with {done.returncode}: {command}")
+        return done.stdout.replace(f"{ROOT}/", "")  # the folder's links lead there, and in a clone they are no links
+
+    def close(self) -> None:
+        for server in self.serving:
+            server.terminate()
+            server.communicate()
+
+
+def take_picture(report: Path, picture: Path) -> None:
+    """The top of a report as a user sees it, as a PNG."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("HEADSTART_CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        sys.exit("no Chromium here: install it, or set HEADSTART_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1000, "height": 1000})
+        page.goto(report.resolve().as_uri())
+        page.wait_for_load_state("networkidle")
+        picture.parent.mkdir(exist_ok=True)
+        page.screenshot(path=picture)
+        browser.close()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        for page in PAGES:
+            folder = Path(place) / page.stem
+            folder.mkdir()
+            shell = Shell(folder)
+            try:
+                fill(page, shell.run)
+            finally:
+                shell.close()
+        if "--picture" in sys.argv:
+            take_picture(
+                Path(place) / "README" / "headstart-demo" / "report.html", ROOT / "docs" / "images" / "report.png"
+            )
+
+
+if __name__ == "__main__":
+    main()
