@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from bench.training import DEVICE, Row, Side, lab_batches, lab_loss, lab_pair, ours, peer, race, ragged
-from headstart.batches.batch import IGNORE, Batch
+from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.checkpoints.exchange import open_model
 from headstart.training.objectives import Causal, Classification, MaskedTokens
 
@@ -115,7 +115,7 @@ def mlm(tiny: bool) -> Row:
         masked = torch.from_numpy(np.sort(draw.permutation(rows * length)[: round(0.15 * rows * length)]))
         targets = ids.flatten()[masked].clone()
         ids = ids.flatten().index_fill(0, masked, 103)
-        labels = torch.full((rows * length,), IGNORE).index_copy(0, masked, targets)
+        labels = torch.full((rows * length,), IGNORE_INDEX).index_copy(0, masked, targets)
         flat.append(Batch(ids, starts, length, segments=torch.zeros_like(ids), targets=targets, masked=masked))
         inputs.append({"input_ids": ids.view(rows, length), "labels": labels.view(rows, length)})
     sides = {

@@ -16,7 +16,7 @@ import torch
 
 from bench.report import report
 from bench.training import DEVICE, lab_batches, ours
-from headstart.config import NextToken
+from headstart.config import NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training.objectives import Causal
@@ -53,7 +53,7 @@ def built(length: int, width: int, vocabulary: int, batch: int) -> tuple[Any, An
     """A model, batches for it, and the FLOP of a step."""
     sizes = {"vocabulary": vocabulary, "width": width, "heads": width // 64, "feed_forward": 4 * width}
     config = preset("lab", **sizes, layers=4, window=length)
-    model = Model.build(config, NextToken())
+    model = Model.build(config, NextTokenConfig())
     flat, _ = lab_batches(vocabulary, batch, length, count=2)
     layers = 4 * (4 * width**2 + 8 * width**2)
     attention = 4 * 2 * length * width / 2  # the square mask halves it

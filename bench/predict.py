@@ -22,7 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 from transformers.utils import logging
 
 from bench.report import report
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from headstart.use.export import export
 from headstart.use.onnx import OnnxClassifier
 
@@ -65,7 +65,7 @@ def main() -> None:
         folder = Path(name) / "hf"
         words = prepare(folder)
         peer: Any = pipeline("text-classification", model=str(folder), tokenizer=str(folder), top_k=None, device="cpu")
-        ours = Classifier.load(folder)
+        ours = TextClassifier.load(folder)
         small = int8(ours, folder, Path(name), made_up(200, 60, words))
         rows: dict[str, Any] = {}
         for kind, (pieces, count) in (("short", SHORT), ("long", LONG)):
@@ -74,7 +74,7 @@ def main() -> None:
     report("predict", rows)
 
 
-def int8(ours: Classifier, folder: Path, place: Path, texts: list[str]) -> OnnxClassifier:
+def int8(ours: TextClassifier, folder: Path, place: Path, texts: list[str]) -> OnnxClassifier:
     """The model in eight bits, through the gate: it may lose one in a hundred of the labels that the original gives."""
     lines = (f"{answer.label} ||| {text}\n" for answer, text in zip(ours.predict(texts), texts, strict=True))
     (place / "valid.txt").write_text("".join(lines), encoding="utf-8")
@@ -82,7 +82,7 @@ def int8(ours: Classifier, folder: Path, place: Path, texts: list[str]) -> OnnxC
     return OnnxClassifier.load(place / "int8")
 
 
-def race(peer: Any, ours: Classifier, small: OnnxClassifier, texts: list[str]) -> dict[str, Any]:
+def race(peer: Any, ours: TextClassifier, small: OnnxClassifier, texts: list[str]) -> dict[str, Any]:
     """Each side on the same texts, in turns."""
     agree(peer, ours, texts[:32])
     best = min(BATCHES, key=lambda size: seconds(lambda: peer(texts[: len(texts) // 4], batch_size=size)))
@@ -102,7 +102,7 @@ def race(peer: Any, ours: Classifier, small: OnnxClassifier, texts: list[str]) -
     return found
 
 
-def agree(peer: Any, ours: Classifier, texts: list[str]) -> None:
+def agree(peer: Any, ours: TextClassifier, texts: list[str]) -> None:
     """A fast wrong answer is a failure."""
     theirs = np.array(
         [[next(x["score"] for x in row if x["label"] == f"LABEL_{k}") for k in (0, 1)] for row in peer(texts)]

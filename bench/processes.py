@@ -21,7 +21,7 @@ import torch
 
 from bench.report import report
 from bench.training import Given, lab_batches
-from headstart.config import NextToken
+from headstart.config import NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.runs.events import Step
@@ -39,7 +39,7 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
     """What each process does: train on a batch for so many times `ROWS`; the first writes its loss and tokens/s."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = Model.build(preset("lab"), NextToken())
+    model = Model.build(preset("lab"), NextTokenConfig())
     flat, _ = lab_batches(model.config.vocabulary, batch * ROWS, LENGTH, count=1)
     with joined() as team:
         settings = TrainingSettings(

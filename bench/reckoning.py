@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headstart.batches.batch import order
 from headstart.batches.language import Pieces
-from headstart.config import HeadConfig, Masked, ModelConfig, NextToken
+from headstart.config import HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.store.store import Documents
@@ -102,9 +102,9 @@ def communication(model: Model, cards: int, *, split: bool, compute: float) -> t
 def models() -> dict[str, tuple[ModelConfig, HeadConfig]]:
     billion = preset("base", width=2048, layers=18, heads=32, feed_forward=5632, vocabulary=50_001)
     return {
-        "lab": (preset("lab"), NextToken()),
-        "bert-base": (preset("bert-base"), Masked()),
-        "1 B": (billion, Masked()),
+        "lab": (preset("lab"), NextTokenConfig()),
+        "bert-base": (preset("bert-base"), MaskedConfig()),
+        "1 B": (billion, MaskedConfig()),
     }
 
 

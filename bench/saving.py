@@ -15,7 +15,7 @@ import torch
 
 from bench.report import report
 from headstart.batches.batch import Batch
-from headstart.config import NextToken
+from headstart.config import NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.runs.events import Saved, Step
@@ -45,7 +45,7 @@ class RandomBatches:
 
 def run(save_every: int | None) -> float:
     """Seconds for all steps but the first, up to when the last checkpoint is on the disk."""
-    model = Model.build(preset("lab"), NextToken())
+    model = Model.build(preset("lab"), NextTokenConfig())
     settings = TrainingSettings(steps=STEPS, save_every=save_every or 10**9, lr=1e-4)
     loop = Loop(model, Causal(), RandomBatches(model.config.vocabulary), settings)
     began = 0.0

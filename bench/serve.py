@@ -4,10 +4,10 @@
     python -m bench.serve --seconds 10        # to try it
 
 Every answer is compared with the offline one; one error, or one label that differs, and there is no row. Throughput
-counts from the fifth second on. `Classifier.predict` reads the same texts, all at once, three times before and three
-times after, and its fastest counts; clients and service share the cores that it has alone. Requests have eight texts of
-about 26 pieces, for MiniLM-L6 with two labels. Where another process works meanwhile, offline runs lie far apart and
-the ratio means nothing: threads that wait for one another lose ten times more than their share.
+counts from the fifth second on. `TextClassifier.predict` reads the same texts, all at once, three times before and
+three times after, and its fastest counts; clients and service share the cores that it has alone. Requests have eight
+texts of about 26 pieces, for MiniLM-L6 with two labels. Where another process works meanwhile, offline runs lie far
+apart and the ratio means nothing: threads that wait for one another lose ten times more than their share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 
 from bench.predict import made_up, prepare
 from bench.report import report
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 
 PIECES, TEXTS = 26, 480
 WARM = 5.0  # seconds, before memory and throughput are taken
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "reviews"
         texts = made_up(TEXTS, PIECES, prepare(folder))
-        offline = Classifier.load(folder)
+        offline = TextClassifier.load(folder)
         expected = [(p.label, p.probabilities) for p in offline.predict(texts)]
         before = [_rate(offline, texts) for _ in range(3)]
         with _service(folder) as (port, process):
@@ -156,7 +156,7 @@ def _service(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
             process.kill()
 
 
-def _rate(classifier: Classifier, texts: list[str]) -> float:
+def _rate(classifier: TextClassifier, texts: list[str]) -> float:
     began = time.perf_counter()
     classifier.predict(texts)
     return len(texts) / (time.perf_counter() - began)

@@ -31,7 +31,7 @@ from bench.report import report
 from headstart.batches.batch import Batch
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.lab import write_lab
-from headstart.config import ModelConfig, NextToken
+from headstart.config import ModelConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.positions import sinusoidal
 from headstart.model.presets import preset
@@ -220,7 +220,7 @@ class LabPeer(nn.Module):
 def lab_pair(vocabulary: int | None = None) -> tuple[Model, LabPeer]:
     """The lab's language model twice, with the same fresh weights."""
     config = preset("lab") if vocabulary is None else preset("lab", vocabulary=vocabulary)
-    model, other = Model.build(config, NextToken()), LabPeer(config)
+    model, other = Model.build(config, NextTokenConfig()), LabPeer(config)
     with tempfile.TemporaryDirectory() as folder:
         write_lab(model, Path(folder) / "lab.pt")
         state = torch.load(Path(folder) / "lab.pt", weights_only=True)

@@ -14,7 +14,7 @@ import torch
 from hypothesis import settings as hypothesis_settings
 
 from headstart.checkpoints.folder import Checkpoint, save
-from headstart.config import Masked
+from headstart.config import MaskedConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.studies.compare import compare
@@ -78,7 +78,7 @@ def base(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path
     torch.manual_seed(99)
     config = preset("small", vocabulary=tokenizer.size, **SIZES)
     folder = tmp_path_factory.mktemp("base") / "model"
-    save(Checkpoint(Model.build(config, Masked()), tokenizer=tokenizer), folder)
+    save(Checkpoint(Model.build(config, MaskedConfig()), tokenizer=tokenizer), folder)
     return folder
 
 
@@ -98,7 +98,7 @@ def objectives(world: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("objectives")
     for seed, name in enumerate(("causal", "masked", "both")):
         torch.manual_seed(seed)
-        model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), Masked())
+        model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), MaskedConfig())
         save(Checkpoint(model, tokenizer=tokenizer), folder / name)
     settings = CompareSettings(
         data=str(world / "train.txt"),

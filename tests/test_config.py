@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from headstart.config import (
     HEADS,
     Activation,
-    Classifier,
+    ClassifierConfig,
     Direction,
     Family,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
     Norm,
     Pool,
     Positions,
@@ -290,12 +290,12 @@ def test_their_mistakes(mapping: dict[str, Any], problem: str) -> None:
 # Heads
 
 ALL_HEADS: list[HeadConfig] = [
-    NextToken(),
-    Masked(),
-    NextSentence(),
-    MaskedNextSentence(),
-    Classifier(classes=2),
-    Classifier(classes=7, pool="mean", pooler="tanh", bias=False, dropout=0.0),
+    NextTokenConfig(),
+    MaskedConfig(),
+    NextSentenceConfig(),
+    MaskedNextSentenceConfig(),
+    ClassifierConfig(classes=2),
+    ClassifierConfig(classes=7, pool="mean", pooler="tanh", bias=False, dropout=0.0),
 ]
 
 
@@ -330,7 +330,7 @@ def test_a_wrong_head_is_refused(mapping: dict[str, Any], problem: str) -> None:
 
 @pytest.mark.parametrize("pool", get_args(Pool))
 def test_every_pool_is_taken(pool: Pool) -> None:
-    assert Classifier(classes=2, pool=pool).pool == pool
+    assert ClassifierConfig(classes=2, pool=pool).pool == pool
 
 
 @pytest.mark.parametrize("kind", [["masked"], {"masked": 1}], ids=repr)

@@ -21,7 +21,7 @@ import torch
 
 from headstart.batches.encoding import Encoded
 from headstart.batches.language import CausalBatches
-from headstart.config import NextToken
+from headstart.config import NextTokenConfig
 from headstart.model.layout import Flat
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def test_what_differs_is_named(questions: Any, found: Any) -> None:
 def test_the_mask_is_what_hides_the_next_piece(experiments: Any, tiny: Any) -> None:
     ids, other = torch.tensor([5, 6, 7, 8]), torch.tensor([5, 6, 7, 9])
     for arm in experiments.ARMS:
-        model = experiments.build(arm, tiny, NextToken(), tiny.window).eval()
+        model = experiments.build(arm, tiny, NextTokenConfig(), tiny.window).eval()
         first, second = (model.backbone(each, Flat.of([4])) for each in (ids, other))
         assert torch.equal(first[:3], second[:3]) == arm.mask, arm
 
@@ -92,7 +92,7 @@ def test_with_the_mask_a_hidden_answer_changes_nothing(experiments: Any, tiny: A
     documents, pieces = experiments.documents("test", tiny), experiments.tokenizer(tiny)
     batches = CausalBatches(documents, pieces, window=tiny.window, batch_size=4, seed=0, whole=True)
     for arm in experiments.ARMS:
-        model = experiments.build(arm, tiny, NextToken(), tiny.window).eval()
+        model = experiments.build(arm, tiny, NextTokenConfig(), tiny.window).eval()
         seen, hidden = experiments.unseen_loss(model, batches), experiments.hidden_loss(model, batches, 10**6)
         assert (abs(seen - hidden) < 1e-9) == arm.mask, arm
         share, _ = experiments.next_token_share(model, batches)

@@ -29,11 +29,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headstart.batches.batch import IGNORE, random
+from headstart.batches.batch import IGNORE_INDEX, rng
 from headstart.batches.encoding import Encoded
 from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches
-from headstart.config import Classifier, NextToken
+from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.demo import REVIEWS
 from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
@@ -116,7 +116,7 @@ def documents(split: str, size: Size) -> Documents:
 # --- the models -------------------------------------------------------------------------------------------------------
 
 
-def build(arm: Arm, size: Size, head: NextToken | Classifier, window: int) -> Model:
+def build(arm: Arm, size: Size, head: NextTokenConfig | ClassifierConfig, window: int) -> Model:
     """The lab's model at a small size, with the same drawn weights for each arm."""
     torch.manual_seed(0)
     changes = {"width": size.width, "feed_forward": size.width, "layers": 2, "window": window}
@@ -148,7 +148,7 @@ def train(model: Model, objective: Any, batches: Any, **settings: Any) -> list[f
 def language_model(arm: Arm, size: Size) -> dict[str, Any]:
     """Train one, and see what became of it."""
     torch.set_num_threads(1)
-    model = build(arm, size, NextToken(), size.window)
+    model = build(arm, size, NextTokenConfig(), size.window)
     common: dict[str, Any] = {"window": size.window, "batch_size": size.batch, "seed": 0}
     batches = CausalBatches(documents("train", size), tokenizer(size), **common)
     losses = train(model, Causal(), batches, steps=size.steps, lr=size.lr, warmup=0.05)
@@ -186,7 +186,7 @@ def hidden_loss(model: Model, batches: CausalBatches, count: int) -> float:
     """The loss where what comes next is truly hidden: the model is given each beginning, and nothing after it."""
     found: list[Tensor] = []
     for ids, targets in sequences(batches, count):
-        ends = [k + 1 for k in range(len(ids)) if targets[k] != IGNORE]
+        ends = [k + 1 for k in range(len(ids)) if targets[k] != IGNORE_INDEX]
         together = torch.cat([ids[:end] for end in ends])
         layout = Flat.of(ends)
         last = model.backbone(together, layout)[layout.starts[1:].long() - 1]
@@ -247,7 +247,7 @@ def look(model: Model, ids: Sequence[int], where: tuple[int, int]) -> list[list[
 def classifier(arm: Arm, size: Size) -> dict[str, Any]:
     """Train one on reviews, and ask it about others: as they are, and with their words shuffled."""
     torch.set_num_threads(1)
-    model = build(arm, size, Classifier(classes=2, pool="mean", dropout=0.0), size.review)
+    model = build(arm, size, ClassifierConfig(classes=2, pool="mean", dropout=0.0), size.review)
     data, test = (Encoded.of(examples(s, size.rows), tokenizer(size), LABELS, size.review) for s in ("train", "test"))
     assert data.cut == test.cut == 0
     train(model, Classification(), ExampleBatches(data, 0, size.batch), epochs=size.epochs, lr=size.class_lr)
@@ -278,7 +278,7 @@ def words(ids: Row, size: Size) -> list[Row]:
 
 
 def drawn(items: list[Row], number: int) -> list[Row]:
-    return [items[k] for k in random(0, number).permutation(len(items))]
+    return [items[k] for k in rng(0, number).permutation(len(items))]
 
 
 def shuffled_text(size: Size) -> tuple[str, str]:

@@ -29,7 +29,7 @@ import experiments
 import pictures
 import results
 from headstart.checkpoints.folder import read_json
-from headstart.config import Classifier, HeadConfig, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.count import Count, count, count_tensors
 from headstart.model.layout import Flat
@@ -38,7 +38,7 @@ from headstart.model.presets import preset
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOUND = DOCS / "experiments.json"
-NEXT_TOKEN, TWO_CLASSES = NextToken(), Classifier(classes=2, pool="last")
+NEXT_TOKEN, TWO_CLASSES = NextTokenConfig(), ClassifierConfig(classes=2, pool="last")
 
 
 # --- 2: the head ------------------------------------------------------------------------------------------------------

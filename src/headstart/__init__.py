@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from headstart.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from headstart.use.classifier import Classifier as Classifier
+    from headstart.use.classifier import TextClassifier as TextClassifier
     from headstart.use.estimator import HeadstartClassifier as HeadstartClassifier
 
 
 def __getattr__(name: str) -> Any:
     """What users ask for by name; torch and scikit-learn come in with it, and not before."""
-    if name == "Classifier":
-        from headstart.use.classifier import Classifier
+    if name in ("TextClassifier", "Classifier"):  # the second is its name in version 0.1.0
+        from headstart.use.classifier import TextClassifier
 
-        return Classifier
+        return TextClassifier
     if name == "HeadstartClassifier":
         from headstart.use.estimator import HeadstartClassifier
 

@@ -185,35 +185,35 @@ class ModelConfig(Settings):
 
 
 @dataclass(frozen=True)
-class NextToken(Settings):
+class NextTokenConfig(Settings):
     """A head for a causal model: the next token, at every token."""
 
     kind: Literal["next-token"] = "next-token"
 
 
 @dataclass(frozen=True)
-class Masked(Settings):
+class MaskedConfig(Settings):
     """A head for a bidirectional model: the token behind a mask (BERT's transform, then the vocabulary)."""
 
     kind: Literal["masked"] = "masked"
 
 
 @dataclass(frozen=True)
-class NextSentence(Settings):
+class NextSentenceConfig(Settings):
     """Does the second segment follow the first? Two classes on the pooled first token."""
 
     kind: Literal["next-sentence"] = "next-sentence"
 
 
 @dataclass(frozen=True)
-class MaskedNextSentence(Settings):
+class MaskedNextSentenceConfig(Settings):
     """BERT's two pretraining heads side by side."""
 
     kind: Literal["masked+next-sentence"] = "masked+next-sentence"
 
 
 @dataclass(frozen=True)
-class Classifier(Settings):
+class ClassifierConfig(Settings):
     """One label for a whole text.
 
     `pooler` says what the pooled vector passes through before the last layer: `none`, the `backbone`'s own pretrained
@@ -230,13 +230,13 @@ class Classifier(Settings):
     kind: Literal["classifier"] = "classifier"
 
 
-HeadConfig = NextToken | Masked | NextSentence | MaskedNextSentence | Classifier
+HeadConfig = NextTokenConfig | MaskedConfig | NextSentenceConfig | MaskedNextSentenceConfig | ClassifierConfig
 HEADS: dict[str, type[HeadConfig]] = {
-    "next-token": NextToken,
-    "masked": Masked,
-    "next-sentence": NextSentence,
-    "masked+next-sentence": MaskedNextSentence,
-    "classifier": Classifier,
+    "next-token": NextTokenConfig,
+    "masked": MaskedConfig,
+    "next-sentence": NextSentenceConfig,
+    "masked+next-sentence": MaskedNextSentenceConfig,
+    "classifier": ClassifierConfig,
 }
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tokenizers
 from headstart.batches import language
-from headstart.batches.batch import IGNORE, Batch, Batches, order, share_of, token_edges
+from headstart.batches.batch import IGNORE_INDEX, Batch, Batches, order, share_of, token_edges
 from headstart.batches.encoding import Encoded, in_order
 from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches, Pieces
@@ -727,7 +727,7 @@ def test_across_borders_every_window_of_the_row_is_a_sequence(
     )
     row = row_by_hand(pieces_by_hand(rows, before, after, None, each=False), None if whole else seed, 4)
     # A start that follows an end is always the same, so nothing is to be learnt from it.
-    following = [IGNORE if begins and after else token for token, begins in row[1:]] + [IGNORE]
+    following = [IGNORE_INDEX if begins and after else token for token, begins in row[1:]] + [IGNORE_INDEX]
     step_size = min(window * size, len(row))
     steps = epoch_of(data, 4)
     assert len(steps) == (math.ceil(len(row) / step_size) if whole else len(row) // step_size)
@@ -755,7 +755,7 @@ def test_apart_every_sequence_is_one_whole_piece_that_predicts_itself_alone(
     visits = steps_by_hand(pieces, window * size, None if whole else seed, 2)
     steps = epoch_of(data, 2)
     assert [[sequence.ids for sequence in step] for step in steps] == [[pieces[n] for n in visit] for visit in visits]
-    assert all(sequence.targets == [*sequence.ids[1:], IGNORE] for sequence in flat(steps))
+    assert all(sequence.targets == [*sequence.ids[1:], IGNORE_INDEX] for sequence in flat(steps))
 
 
 @both_forms

@@ -15,7 +15,7 @@ from torch import Tensor
 from headstart.checkpoints import folder as ours
 from headstart.checkpoints.exchange import FAMILIES, open_model, read_published, write_published
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier
+from headstart.config import ClassifierConfig
 from headstart.errors import CheckpointError
 from headstart.model.layout import Dense, Flat
 from headstart.model.model import Model
@@ -223,7 +223,7 @@ def test_our_folder_and_back(tmp_path: Path) -> None:
     loaded = open_model(tmp_path / "ours")
     assert loaded.model.config == imported.model.config
     assert loaded.labels == imported.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert isinstance(loaded.model.head_config, Classifier)
+    assert isinstance(loaded.model.head_config, ClassifierConfig)
     state, state_again = imported.model.state_dict(), loaded.model.state_dict()
     assert all(state[key].equal(state_again[key]) for key in state)
 
@@ -400,7 +400,7 @@ def test_a_bert_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_classifier_that_reads_otherwise(tmp_path: Path) -> None:
-    model = Model.build(preset("bert-tiny", vocabulary=60), Classifier(classes=2, pool="mean"))
+    model = Model.build(preset("bert-tiny", vocabulary=60), ClassifierConfig(classes=2, pool="mean"))
     with pytest.raises(CheckpointError, match="pool = 'mean'"):
         write_published(Checkpoint(model), tmp_path / "out")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.lab import read_lab, write_lab
-from headstart.config import Classifier, NextToken
+from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.errors import CheckpointError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
@@ -88,7 +88,7 @@ def test_language_model(tmp_path: Path, ids: Tensor) -> None:
     theirs = lab_model(VOCABULARY)
     torch.save({"model_state_dict": theirs.state_dict()}, tmp_path / "lab.pt")
     model = open_model(tmp_path / "lab.pt").model
-    assert isinstance(model.head_config, NextToken)
+    assert isinstance(model.head_config, NextTokenConfig)
     with torch.no_grad():
         found, expected = model(ids, Flat.of([len(ids)])), theirs(ids[:, None])[:, 0]
     assert (found - expected).abs().max() <= 1e-5
@@ -98,7 +98,7 @@ def test_classifier_reads_the_last_token(tmp_path: Path, ids: Tensor) -> None:
     theirs = lab_model(3)
     torch.save(theirs.state_dict(), tmp_path / "lab.pt")
     model = read_lab(tmp_path / "lab.pt").model
-    assert model.head_config == Classifier(classes=3, pool="last")
+    assert model.head_config == ClassifierConfig(classes=3, pool="last")
     with torch.no_grad():
         found, expected = model(ids, Flat.of([len(ids)])), theirs(ids[:, None])[-1]
     assert (found - expected).abs().max() <= 1e-5
@@ -131,8 +131,8 @@ def test_there_and_back_bit_for_bit(tmp_path: Path, classes: int) -> None:
 def test_nothing_but_the_lab_goes_into_its_file(tmp_path: Path) -> None:
     config = preset("lab", vocabulary=20, width=8, norm="pre")
     with pytest.raises(CheckpointError, match="only a model of the lab's kind"):
-        write_lab(Model.build(config, NextToken()), tmp_path / "lab.pt")
-    mean = Model.build(preset("lab", vocabulary=20, width=8), Classifier(classes=2, pool="mean"))
+        write_lab(Model.build(config, NextTokenConfig()), tmp_path / "lab.pt")
+    mean = Model.build(preset("lab", vocabulary=20, width=8), ClassifierConfig(classes=2, pool="mean"))
     with pytest.raises(CheckpointError, match="last token"):
         write_lab(mean, tmp_path / "lab.pt")
     assert not list(tmp_path.iterdir())

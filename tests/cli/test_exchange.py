@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
-from headstart.config import Classifier, NextToken
+from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.use.onnx import OnnxClassifier
@@ -43,7 +43,7 @@ def test_a_run_folder_is_exported_by_its_model(tmp_path: Path) -> None:
 
 
 def test_the_labs_file_both_ways(tmp_path: Path) -> None:
-    save(Checkpoint(Model.build(preset("lab", vocabulary=50, width=8), NextToken())), tmp_path / "lab")
+    save(Checkpoint(Model.build(preset("lab", vocabulary=50, width=8), NextTokenConfig())), tmp_path / "lab")
     assert run("export", str(tmp_path / "lab"), str(tmp_path / "lab.pt"), "--to", "lab").exit_code == 0
     again = run("import", str(tmp_path / "lab.pt"), str(tmp_path / "again"))
     assert "a lab model with a next-token head" in again.stdout
@@ -72,7 +72,10 @@ def test_bad_input_is_one_line_and_code_2_and_writes_nothing(
     torch.save({"encoder.weight": Bomb()}, tmp_path / "bomb.pt")
     (tmp_path / "junk.pt").write_bytes(pickle.dumps("no tensors", protocol=2))
     (tmp_path / "empty").mkdir()
-    save(Checkpoint(Model.build(preset("bert-tiny", vocabulary=50), Classifier(classes=2, pool="mean"))), Path("mean"))
+    save(
+        Checkpoint(Model.build(preset("bert-tiny", vocabulary=50), ClassifierConfig(classes=2, pool="mean"))),
+        Path("mean"),
+    )
     whole = (bert / "model.safetensors").read_bytes()
     (bert / "model.safetensors").write_bytes(whole[:-10])
     before = sorted(p.name for p in tmp_path.iterdir())

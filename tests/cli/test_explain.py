@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from headstart.checkpoints.folder import save
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from tests.use.trained import reviewer
 
@@ -33,7 +33,7 @@ def test_words_numbers_and_how_far_to_believe_them(home: Path) -> None:
     assert blocks[0] == [TEXT]
     assert blocks[1][0].split() == ["label", "probability"] and blocks[1][1].split()[0] == "pos"
     assert blocks[2][0].split()[:2] == ["word", "weight"]
-    expected = explain(Classifier.load(home / "small"), TEXT)
+    expected = explain(TextClassifier.load(home / "small"), TEXT)
     ranked = sorted(expected.words, key=lambda word: -abs(word.weight))
     assert [line.split()[:2] for line in blocks[2][1:]] == [[w.text, f"{w.weight:+.3f}"] for w in ranked]
     assert blocks[2][1].split()[0] == "witty" and blocks[2][1].split()[2:] == ["for", "+" * 16]
@@ -53,7 +53,7 @@ def test_the_words_are_coloured_by_side_and_strength(home: Path, monkeypatch: py
 def test_as_json(home: Path) -> None:
     result = run("explain", str(home / "lab"), TEXT, "--json", "--method", "occlusion", "--label", "neg")
     found = json.loads(result.stdout)
-    assert found == explain(Classifier.load(home / "lab"), TEXT, label="neg", method="occlusion").to_json()
+    assert found == explain(TextClassifier.load(home / "lab"), TEXT, label="neg", method="occlusion").to_json()
     pair = json.loads(run("explain", str(home / "lab"), "witty", "--second", "dull", "--json").stdout)
     assert [(word["text"], word["second"]) for word in pair["words"]] == [("witty", False), ("dull", True)]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, save
-from headstart.config import Masked, NextToken
+from headstart.config import MaskedConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.heads import NextTokenHead
 from headstart.model.model import Model
@@ -30,11 +30,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "vocab.txt").write_text("\n".join([*SPECIALS, *WORDS]), encoding="utf-8")
     tokenizer = Tokenizer.load(folder)
     torch.manual_seed(0)
-    causal = Model.build(preset("lab", **SIZES), NextToken())
+    causal = Model.build(preset("lab", **SIZES), NextTokenConfig())
     assert isinstance(causal.head, NextTokenHead) and causal.head.bias is not None
     with torch.no_grad():
         causal.head.bias[tokenizer.end or 0] = -50.0
-    masked = Model.build(preset("bert-tiny", **SIZES), Masked())
+    masked = Model.build(preset("bert-tiny", **SIZES), MaskedConfig())
     save(Checkpoint(causal, tokenizer=tokenizer), folder / "causal")
     save(Checkpoint(masked, tokenizer=tokenizer), folder / "masked")
     save(Checkpoint(causal), folder / "bare")

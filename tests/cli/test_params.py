@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headstart.checkpoints.folder import Checkpoint, save
-from headstart.config import Classifier
+from headstart.config import ClassifierConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 
@@ -51,7 +51,7 @@ def test_shared_and_frozen_are_said() -> None:
 
 def test_a_folder_is_counted_with_its_own_head(tmp_path: Path) -> None:
     config = preset("bert-tiny", vocabulary=100)
-    save(Checkpoint(Model.build(config, Classifier(classes=5))), tmp_path / "m")
+    save(Checkpoint(Model.build(config, ClassifierConfig(classes=5))), tmp_path / "m")
     found = json.loads(run("params", str(tmp_path / "m"), "--json").stdout)
     (tmp_path / "run").mkdir()
     (tmp_path / "m").rename(tmp_path / "run" / "model")  # a run folder stands for the model in it

@@ -13,7 +13,7 @@ from rich.console import Console
 from headstart.checkpoints.folder import Checkpoint, save
 from headstart.cli.options import merge
 from headstart.cli.sweep import tables
-from headstart.config import Masked
+from headstart.config import MaskedConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.studies.settings import SweepSettings
@@ -30,7 +30,7 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     tokenizer = make_tokenizer()
     torch.manual_seed(7)
     config = preset("small", vocabulary=tokenizer.size, width=16, layers=1, heads=2, feed_forward=16, window=32)
-    save(Checkpoint(Model.build(config, Masked()), tokenizer=tokenizer), folder / "base")
+    save(Checkpoint(Model.build(config, MaskedConfig()), tokenizer=tokenizer), folder / "base")
     write_reviews(folder / "train.txt", 40, 1)
     write_reviews(folder / "valid.txt", 20, 2)
     return [

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from headstart.config import (
     Activation,
-    Classifier,
+    ClassifierConfig,
     Direction,
     Family,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
     Norm,
     Pool,
     Positions,
@@ -69,16 +69,16 @@ def heads_of(config: ModelConfig) -> st.SearchStrategy[HeadConfig]:
     """Every head that such a backbone can honestly carry."""
     causal = config.direction == "causal"
     classifiers = st.builds(
-        Classifier,
+        ClassifierConfig,
         classes=st.integers(2, 5),
         pool=st.sampled_from([pool for pool in get_args(Pool) if not (causal and pool == "first")]),
         pooler=st.sampled_from(["none", "tanh", "relu"] + ["backbone"] * config.pooler),
         read=st.sampled_from(["last", "all"]),
         bias=st.booleans(),
     )
-    rest: list[HeadConfig] = [NextToken()] if causal else [Masked()]
+    rest: list[HeadConfig] = [NextTokenConfig()] if causal else [MaskedConfig()]
     if config.pooler and not causal:
-        rest += [NextSentence(), MaskedNextSentence()]
+        rest += [NextSentenceConfig(), MaskedNextSentenceConfig()]
     return classifiers | st.sampled_from(rest)
 
 

@@ -35,13 +35,13 @@ from transformers import (
 )
 
 from headstart.config import (
-    Classifier,
+    ClassifierConfig,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
 )
 from headstart.model.count import BYTES, Count, count, count_tensors
 from headstart.model.model import Model
@@ -49,7 +49,7 @@ from headstart.model.presets import PRESETS, preset
 
 from .drawn import configs, heads_of
 
-TWO = Classifier(classes=2, pool="last")
+TWO = ClassifierConfig(classes=2, pool="last")
 
 
 def assert_they_agree(config: ModelConfig, head: HeadConfig | None) -> None:
@@ -62,10 +62,10 @@ def assert_they_agree(config: ModelConfig, head: HeadConfig | None) -> None:
 
 def every_head(config: ModelConfig) -> list[HeadConfig | None]:
     if config.direction == "causal":
-        return [None, NextToken(), TWO, Classifier(classes=3, pool="mean", pooler="relu")]
-    heads: list[HeadConfig | None] = [None, Masked(), TWO, Classifier(classes=5, pooler="tanh", bias=False)]
+        return [None, NextTokenConfig(), TWO, ClassifierConfig(classes=3, pool="mean", pooler="relu")]
+    heads: list[HeadConfig | None] = [None, MaskedConfig(), TWO, ClassifierConfig(classes=5, pooler="tanh", bias=False)]
     if config.pooler:
-        heads += [NextSentence(), MaskedNextSentence(), Classifier(classes=2, pooler="backbone")]
+        heads += [NextSentenceConfig(), MaskedNextSentenceConfig(), ClassifierConfig(classes=2, pooler="backbone")]
     return heads
 
 
@@ -102,8 +102,8 @@ def blocks(counted: Count) -> dict[str, int]:
 
 
 def test_the_labs_language_model() -> None:
-    counted = count(preset("lab"), NextToken())
-    assert counted.total == count_tensors(Model.hollow(preset("lab"), NextToken())).total == 21_018_401
+    counted = count(preset("lab"), NextTokenConfig())
+    assert counted.total == count_tensors(Model.hollow(preset("lab"), NextTokenConfig())).total == 21_018_401
     assert blocks(counted)["token embedding"] == 10_000_200
     assert sum(block.each for block in counted.blocks if block.copies == 4) == 242_000
     assert sum(block.number for block in counted.blocks if block.part == "head") == 10_050_201
@@ -122,8 +122,8 @@ def test_bert_base_with_its_pooler() -> None:
 
 
 def test_gpt2_with_its_tied_head_counted_once() -> None:
-    counted = count(preset("gpt2"), NextToken())
-    assert counted.total == count_tensors(Model.hollow(preset("gpt2"), NextToken())).total == 124_439_808
+    counted = count(preset("gpt2"), NextTokenConfig())
+    assert counted.total == count_tensors(Model.hollow(preset("gpt2"), NextTokenConfig())).total == 124_439_808
     (shared,) = [block for block in counted.blocks if block.shared]
     assert (shared.name, shared.number, shared.part) == ("head: vocabulary", 50_257 * 768, "head")
     assert count(preset("gpt2")).total == counted.total
@@ -144,14 +144,14 @@ REFERENCES: list[tuple[str, HeadConfig | None, type[PreTrainedModel], Pretrained
     ("bert-medium", None, BertModel, small_bert(512, 8, 8), {}),
     ("minilm-l6", None, BertModel, small_bert(384, 6, 12), {}),
     ("bert-base", None, BertModel, BertConfig(), {}),
-    ("bert-base", MaskedNextSentence(), BertForPreTraining, BertConfig(), {}),
-    ("bert-base", Masked(), BertForMaskedLM, BertConfig(), {"pooler": False}),
+    ("bert-base", MaskedNextSentenceConfig(), BertForPreTraining, BertConfig(), {}),
+    ("bert-base", MaskedConfig(), BertForMaskedLM, BertConfig(), {"pooler": False}),
     ("distilbert", None, DistilBertModel, DistilBertConfig(), {}),
-    ("distilbert", Masked(), DistilBertForMaskedLM, DistilBertConfig(), {}),
+    ("distilbert", MaskedConfig(), DistilBertForMaskedLM, DistilBertConfig(), {}),
     ("roberta-base", None, RobertaModel, RobertaConfig(vocab_size=50_265, **ROBERTA), {}),
     (
         "roberta-base",
-        Classifier(classes=2, pooler="tanh"),
+        ClassifierConfig(classes=2, pooler="tanh"),
         RobertaForSequenceClassification,
         RobertaConfig(vocab_size=50_265, num_labels=2, **ROBERTA),
         {"pooler": False},
@@ -159,7 +159,7 @@ REFERENCES: list[tuple[str, HeadConfig | None, type[PreTrainedModel], Pretrained
     ("camembert-base", None, CamembertModel, CamembertConfig(vocab_size=32_005, **ROBERTA), {}),
     ("mpnet-base", None, MPNetModel, MPNetConfig(vocab_size=30_527, max_position_embeddings=514), {}),
     ("gpt2", None, GPT2Model, GPT2Config(), {}),
-    ("gpt2", NextToken(), GPT2LMHeadModel, GPT2Config(), {}),
+    ("gpt2", NextTokenConfig(), GPT2LMHeadModel, GPT2Config(), {}),
 ]
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headstart.config import (
-    Classifier,
+    ClassifierConfig,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
 )
 from headstart.errors import ModelError
 from headstart.model.heads import (
@@ -54,47 +54,47 @@ def causal(**changes: object) -> ModelConfig:
     [
         (
             config(),
-            NextToken(),
+            NextTokenConfig(),
             "a next-token head on a bidirectional backbone would read its own answer: "
             "choose direction = 'causal', or a masked head",
         ),
         (
             causal(),
-            Masked(),
+            MaskedConfig(),
             "a masked head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head",
         ),
         (
             causal(pooler=True),
-            NextSentence(),
+            NextSentenceConfig(),
             "a next-sentence head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head",
         ),
         (
             causal(pooler=True),
-            MaskedNextSentence(),
+            MaskedNextSentenceConfig(),
             "a masked+next-sentence head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head",
         ),
         (
             causal(),
-            Classifier(classes=2, pool="first"),
+            ClassifierConfig(classes=2, pool="first"),
             "the first token of a causal model sees only itself, so every text would get one answer: "
             "choose pool = 'last' or 'mean'",
         ),
         (
             config(),
-            NextSentence(),
+            NextSentenceConfig(),
             "a next-sentence head on the backbone's pooler needs a backbone that has one: set pooler = true",
         ),
         (
             config(),
-            MaskedNextSentence(),
+            MaskedNextSentenceConfig(),
             "a masked+next-sentence head on the backbone's pooler needs a backbone that has one: set pooler = true",
         ),
         (
             config(),
-            Classifier(classes=2, pooler="backbone"),
+            ClassifierConfig(classes=2, pooler="backbone"),
             "a classifier head on the backbone's pooler needs a backbone that has one: set pooler = true",
         ),
     ],
@@ -114,14 +114,14 @@ def test_a_head_that_could_not_be_honest_is_refused_in_words(
 @pytest.mark.parametrize(
     ("backbone", "head", "kind"),
     [
-        (causal(), NextToken(), NextTokenHead),
-        (config(), Masked(), MaskedHead),
-        (config(pooler=True), NextSentence(), NextSentenceHead),
-        (config(pooler=True), MaskedNextSentence(), MaskedNextSentenceHead),
-        (config(), Classifier(classes=2), ClassifierHead),
-        (config(pooler=True), Classifier(classes=2, pooler="backbone"), ClassifierHead),
-        (causal(), Classifier(classes=2, pool="last"), ClassifierHead),
-        (causal(), Classifier(classes=2, pool="mean"), ClassifierHead),
+        (causal(), NextTokenConfig(), NextTokenHead),
+        (config(), MaskedConfig(), MaskedHead),
+        (config(pooler=True), NextSentenceConfig(), NextSentenceHead),
+        (config(pooler=True), MaskedNextSentenceConfig(), MaskedNextSentenceHead),
+        (config(), ClassifierConfig(classes=2), ClassifierHead),
+        (config(pooler=True), ClassifierConfig(classes=2, pooler="backbone"), ClassifierHead),
+        (causal(), ClassifierConfig(classes=2, pool="last"), ClassifierHead),
+        (causal(), ClassifierConfig(classes=2, pool="mean"), ClassifierHead),
     ],
 )
 def test_a_head_that_can_be_honest_is_built(backbone: ModelConfig, head: HeadConfig, kind: type[Head]) -> None:
@@ -142,7 +142,7 @@ IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.of([3, 2, 1])
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_next_token_logits_are_the_vectors_times_the_vocabulary(tied: bool) -> None:
-    model = stirred(Model.build(causal(tied=tied), NextToken()), seed=0)
+    model = stirred(Model.build(causal(tied=tied), NextTokenConfig()), seed=0)
     x = vectors_of(model, IDS, LAYOUT)
     head = model.head
     assert isinstance(head, NextTokenHead)
@@ -160,7 +160,7 @@ def test_next_token_logits_are_the_vectors_times_the_vocabulary(tied: bool) -> N
 @torch.no_grad()
 def test_masked_logits_pass_through_berts_transform(tied: bool, bias: bool) -> None:
     c = config(tied=tied, bias=bias)
-    model = stirred(Model.build(c, Masked()), seed=0)
+    model = stirred(Model.build(c, MaskedConfig()), seed=0)
     head = model.head
     assert isinstance(head, MaskedHead) and head.bias is not None
     x = vectors_of(model, IDS, LAYOUT) @ head.dense.weight.T
@@ -175,7 +175,7 @@ def test_masked_logits_pass_through_berts_transform(tied: bool, bias: bool) -> N
 
 @torch.no_grad()
 def test_next_sentence_logits_stand_on_the_pooled_first_token() -> None:
-    model = stirred(Model.build(config(pooler=True), NextSentence()), seed=0)
+    model = stirred(Model.build(config(pooler=True), NextSentenceConfig()), seed=0)
     head = model.head
     assert isinstance(head, NextSentenceHead)
     firsts = vectors_of(model, IDS, LAYOUT)[[0, 3, 5]]
@@ -185,7 +185,7 @@ def test_next_sentence_logits_stand_on_the_pooled_first_token() -> None:
 
 @torch.no_grad()
 def test_berts_two_heads_side_by_side() -> None:
-    model = stirred(Model.build(config(pooler=True), MaskedNextSentence()), seed=0)
+    model = stirred(Model.build(config(pooler=True), MaskedNextSentenceConfig()), seed=0)
     head = model.head
     assert isinstance(head, MaskedNextSentenceHead)
     x = vectors_of(model, IDS, LAYOUT)
@@ -201,7 +201,7 @@ def test_berts_two_heads_side_by_side() -> None:
 def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
     """The mean of what every layer gave, whichever tokens are read of it."""
     c = config(layers=3, norm=norm)
-    model = stirred(Model.build(c, Classifier(classes=3, pool=pool, read="all")), seed=0)
+    model = stirred(Model.build(c, ClassifierConfig(classes=3, pool=pool, read="all")), seed=0)
     assert isinstance(model.head, ClassifierHead)
     seen: list[Tensor] = []
     hooks = [layer.register_forward_hook(lambda *given: seen.append(given[-1])) for layer in model.backbone.layers]
@@ -212,7 +212,7 @@ def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
     vectors = vectors if model.backbone.norm is None else model.backbone.norm(vectors)
     expected = model.head(LAYOUT.pool(vectors, pool))
     torch.testing.assert_close(model(IDS, LAYOUT), expected)
-    last = Model.build(c, Classifier(classes=3, pool=pool)).eval()
+    last = Model.build(c, ClassifierConfig(classes=3, pool=pool)).eval()
     last.load_state_dict(model.state_dict())
     assert not torch.allclose(last(IDS, LAYOUT), expected)
 
@@ -223,7 +223,7 @@ def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @torch.no_grad()
 def test_classifier_logits_written_out(pool: Any, rows: list[list[int]], pooler: Any, bias: bool) -> None:
-    head_config = Classifier(classes=3, pool=pool, pooler=pooler, bias=bias)
+    head_config = ClassifierConfig(classes=3, pool=pool, pooler=pooler, bias=bias)
     model = stirred(Model.build(config(pooler=True), head_config), seed=0)
     head = model.head
     assert isinstance(head, ClassifierHead)
@@ -245,7 +245,7 @@ def test_the_last_token_is_the_last_real_one(data: st.DataObject, seed: int) -> 
     """In a padded block too: what fills it up changes no answer, and the true last token does."""
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    model = stirred(Model.build(c, Classifier(classes=2, pool="last")), seed).double()
+    model = stirred(Model.build(c, ClassifierConfig(classes=2, pool="last")), seed).double()
     segments = None if batch.segments is None else batch.padded(batch.segments)
     flat = model(batch.ids, batch.flat, batch.segments)
     for filling in (0, c.vocabulary - 1):
@@ -280,7 +280,7 @@ def test_every_head_gives_in_a_padded_block_what_it_gives_flat(data: st.DataObje
 
 def test_features_and_the_rest_are_the_classifier_in_two_steps() -> None:
     """So that what a frozen backbone gives can be kept: only the rest holds what is trained."""
-    model = Model.build(config(pooler=True), Classifier(classes=3, pooler="tanh")).eval()
+    model = Model.build(config(pooler=True), ClassifierConfig(classes=3, pooler="tanh")).eval()
     head = model.head
     assert isinstance(head, ClassifierHead)
     features = head.features(IDS, LAYOUT, None, model.backbone).detach()
@@ -291,9 +291,9 @@ def test_features_and_the_rest_are_the_classifier_in_two_steps() -> None:
 
 def test_features_and_decoder_are_the_vocabulary_head_in_two_steps() -> None:
     cases: list[tuple[ModelConfig, HeadConfig]] = [
-        (causal(), NextToken()),
-        (causal(tied=False), NextToken()),
-        (config(), Masked()),
+        (causal(), NextTokenConfig()),
+        (causal(tied=False), NextTokenConfig()),
+        (config(), MaskedConfig()),
     ]
     for c, head_config in cases:
         model = stirred(Model.build(c, head_config), seed=0)
@@ -308,7 +308,7 @@ def test_features_and_decoder_are_the_vocabulary_head_in_two_steps() -> None:
 def test_a_classifier_drops_in_training_alone(pooler: Any) -> None:
     """Before each of its layers: `dropped` counts the zeros that reach them."""
     torch.manual_seed(0)
-    head = ClassifierHead(config(), Classifier(classes=2, dropout=0.5, pooler=pooler))
+    head = ClassifierHead(config(), ClassifierConfig(classes=2, dropout=0.5, pooler=pooler))
     x = 1 + torch.rand(300, 8)
     dropped: list[float] = []
     layers = [head.out] if head.dense is None else [head.dense, head.out]
@@ -328,7 +328,7 @@ def test_a_classifier_drops_in_training_alone(pooler: Any) -> None:
 # What is shared
 
 
-@pytest.mark.parametrize(("c", "head"), [(causal(), NextToken()), (config(), Masked())])
+@pytest.mark.parametrize(("c", "head"), [(causal(), NextTokenConfig()), (config(), MaskedConfig())])
 def test_a_tied_head_holds_no_second_copy(c: ModelConfig, head: HeadConfig) -> None:
     model = Model.build(c, head)
     shape = (c.vocabulary, c.width)
@@ -337,7 +337,7 @@ def test_a_tied_head_holds_no_second_copy(c: ModelConfig, head: HeadConfig) -> N
 
 
 def test_an_untied_head_has_a_weight_of_its_own() -> None:
-    model = Model.build(causal(tied=False), NextToken())
+    model = Model.build(causal(tied=False), NextTokenConfig())
     assert isinstance(model.head, NextTokenHead) and model.head.weight is not None
     assert "head.weight" in model.state_dict()
     assert model.head.weight.data_ptr() != model.backbone.embeddings.tokens.weight.data_ptr()
@@ -346,7 +346,7 @@ def test_an_untied_head_has_a_weight_of_its_own() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_loss_of_a_tied_head_reaches_the_embedding_from_both_ends(tied: bool) -> None:
     """Token 6 is never read: only as an answer can the loss touch its row, and only where the head is tied."""
-    model = Model.build(causal(tied=tied), NextToken())
+    model = Model.build(causal(tied=tied), NextTokenConfig())
     loss = F.cross_entropy(model(torch.tensor([1, 2, 3]), Flat.of([3])), torch.tensor([2, 3, 6]))
     torch.autograd.backward(loss)
     gradient = model.backbone.embeddings.tokens.weight.grad
@@ -356,7 +356,7 @@ def test_the_loss_of_a_tied_head_reaches_the_embedding_from_both_ends(tied: bool
 
 
 def test_a_tied_head_follows_the_embedding_when_it_moves() -> None:
-    model = Model.build(causal(), NextToken()).eval()
+    model = Model.build(causal(), NextTokenConfig()).eval()
     with torch.no_grad():
         before = model(IDS, LAYOUT)
         model.backbone.embeddings.tokens.weight[0] *= 3  # a token that the text does not hold

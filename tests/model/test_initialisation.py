@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from headstart.config import Classifier, Family, Masked, ModelConfig, NextToken
+from headstart.config import ClassifierConfig, Family, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.model.initialisation import initialise
 from headstart.model.model import Model
 
@@ -25,7 +25,7 @@ def config(family: str, **changes: object) -> ModelConfig:
 
 def drawn(c: ModelConfig) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    head = NextToken() if c.direction == "causal" else Masked()
+    head = NextTokenConfig() if c.direction == "causal" else MaskedConfig()
     return Model.build(c, head).state_dict()
 
 
@@ -122,7 +122,7 @@ def test_the_labs_layers_spread_like_torchs_own() -> None:
 def test_a_classifier_on_the_labs_model_is_uniform() -> None:
     torch.manual_seed(0)
     c = config("lab", direction="causal")
-    state = Model.build(c, Classifier(classes=20, pool="last")).state_dict()
+    state = Model.build(c, ClassifierConfig(classes=20, pool="last")).state_dict()
     assert uniform_within(state["head.out.weight"], 0.1)
     assert not state["head.out.bias"].any()
 
@@ -130,12 +130,12 @@ def test_a_classifier_on_the_labs_model_is_uniform() -> None:
 def test_a_new_head_leaves_the_backbone_alone() -> None:
     model = Model.build(config("bert"))
     before = {name: p.clone() for name, p in model.backbone.named_parameters()}
-    model.with_head(Masked())
+    model.with_head(MaskedConfig())
     assert all(torch.equal(p, before[name]) for name, p in model.backbone.named_parameters())
 
 
 def test_a_model_can_be_drawn_on_the_meta_device() -> None:
     for family in get_args(Family):
         with torch.device("meta"):
-            model = Model.build(config(family), Classifier(classes=2, pool="mean"))
+            model = Model.build(config(family), ClassifierConfig(classes=2, pool="mean"))
         assert {p.device.type for p in model.parameters()} == {"meta"}

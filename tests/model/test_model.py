@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.config import Classifier, HeadConfig, Masked, ModelConfig, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
@@ -20,7 +20,7 @@ from headstart.model.model import Model
 from .drawn import SEEDS, Batch, batches, configs, heads_of, stirred
 
 IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.of([3, 2, 1])
-TWO = Classifier(classes=2, pool="last")
+TWO = ClassifierConfig(classes=2, pool="last")
 
 
 def config(**changes: object) -> ModelConfig:
@@ -68,7 +68,7 @@ def test_a_hollow_model_is_filled_from_a_state_dict(data: st.DataObject, seed: i
 
 
 def test_a_swap_shares_the_backbone_and_mutates_nothing() -> None:
-    language_model = Model.build(config(tied=False), NextToken()).eval()
+    language_model = Model.build(config(tied=False), NextTokenConfig()).eval()
     before = copy.deepcopy(language_model.state_dict())
     logits = language_model(IDS, LAYOUT)
     head = language_model.head
@@ -78,7 +78,7 @@ def test_a_swap_shares_the_backbone_and_mutates_nothing() -> None:
     assert classifier.backbone is language_model.backbone
     assert classifier.head_config == TWO
     assert classifier(IDS, LAYOUT).shape == (3, 2)
-    assert language_model.head is head and language_model.head_config == NextToken()
+    assert language_model.head is head and language_model.head_config == NextTokenConfig()
     assert language_model.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[name]) for name, value in language_model.state_dict().items())
     assert torch.equal(language_model(IDS, LAYOUT), logits)
@@ -98,14 +98,14 @@ def test_a_swap_back_leaves_the_bare_backbone() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_swap_keeps_the_mode(training: bool) -> None:
-    model = Model.build(config(), NextToken()).train(training)
+    model = Model.build(config(), NextTokenConfig()).train(training)
     swapped = model.with_head(TWO)
     assert {part.training for part in swapped.modules()} == {training}
     assert {part.training for part in model.modules()} == {training}
 
 
 def test_a_swap_on_a_frozen_backbone_stays_frozen() -> None:
-    model = Model.build(config(), NextToken()).freeze()
+    model = Model.build(config(), NextTokenConfig()).freeze()
     swapped = model.with_head(TWO)
     assert swapped.frozen
     assert swapped.training and not swapped.backbone.training
@@ -127,7 +127,7 @@ def test_a_swap_gives_the_head_the_backbones_precision(dtype: torch.dtype) -> No
 # The freeze
 
 
-@pytest.mark.parametrize("head", [TWO, Classifier(classes=2, pool="mean", pooler="tanh")])
+@pytest.mark.parametrize("head", [TWO, ClassifierConfig(classes=2, pool="mean", pooler="tanh")])
 def test_a_frozen_backbone_gets_no_gradients_and_the_head_does(head: HeadConfig) -> None:
     model = Model.build(config(), head)
     assert not model.frozen
@@ -180,7 +180,7 @@ def test_a_step_on_a_frozen_model_moves_the_head_alone() -> None:
 
 
 def test_a_tied_head_is_frozen_with_the_embedding_it_shares() -> None:
-    model = Model.build(config(direction="bidirectional"), Masked()).freeze()
+    model = Model.build(config(direction="bidirectional"), MaskedConfig()).freeze()
     model(IDS, LAYOUT).square().sum().backward()
     assert model.backbone.embeddings.tokens.weight.grad is None
     assert {name for name, p in model.named_parameters() if p.grad is not None} == {
@@ -201,7 +201,7 @@ def test_a_tied_head_is_frozen_with_the_embedding_it_shares() -> None:
 def test_the_probabilities_of_the_classes_sum_to_one(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    model = stirred(Model.build(c, Classifier(classes=3, pool="mean")), seed)
+    model = stirred(Model.build(c, ClassifierConfig(classes=3, pool="mean")), seed)
     logs = model.log_probabilities(batch.ids, batch.flat, batch.segments)
     assert logs.shape == (len(batch.lengths), 3)
     torch.testing.assert_close(logs.exp().sum(-1), torch.ones(len(batch.lengths)), rtol=0, atol=1e-5)
@@ -210,11 +210,11 @@ def test_the_probabilities_of_the_classes_sum_to_one(data: st.DataObject, seed: 
 
 
 def test_log_probabilities_of_a_half_precision_model_are_computed_in_full() -> None:
-    model = Model.build(config(), Classifier(classes=2, pool="last")).to(torch.bfloat16).eval()
+    model = Model.build(config(), ClassifierConfig(classes=2, pool="last")).to(torch.bfloat16).eval()
     assert model.log_probabilities(IDS, LAYOUT).dtype == torch.float32
 
 
-@pytest.mark.parametrize("head", [None, NextToken()])
+@pytest.mark.parametrize("head", [None, NextTokenConfig()])
 def test_only_a_classifier_has_log_probabilities_of_classes(head: HeadConfig | None) -> None:
     with pytest.raises(ModelError, match="only a classifier gives log-probabilities of classes: swap the head first"):
         Model.build(config(), head).log_probabilities(IDS, LAYOUT)
@@ -254,7 +254,7 @@ def test_a_hollow_model_needs_no_compiler() -> None:
     """To import it takes longer than to read most models."""
     code = (
         "import sys; from headstart.config import NextToken; from headstart.model.model import Model; "
-        "from headstart.model.presets import preset; Model.hollow(preset('lab'), NextToken()); "
+        "from headstart.model.presets import preset; Model.hollow(preset('lab'), NextTokenConfig()); "
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

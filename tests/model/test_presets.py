@@ -15,7 +15,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from headstart.config import HEADS, Classifier, Family, ModelConfig
+from headstart.config import HEADS, ClassifierConfig, Family, ModelConfig
 from headstart.errors import ConfigError
 from headstart.model.heads import build_head
 from headstart.model.presets import CLASSIFIERS, PRESETS, preset, usual_head
@@ -162,7 +162,7 @@ def test_every_family_has_a_usual_classifier() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_usual_classifier_of_a_preset_can_be_built(name: str) -> None:
     head = usual_head(preset(name), "classifier", 5)
-    assert isinstance(head, Classifier) and head.classes == 5
+    assert isinstance(head, ClassifierConfig) and head.classes == 5
     build_head(preset(name, vocabulary=10, width=128, heads=2), head)
 
 
@@ -185,13 +185,13 @@ def test_a_usual_head_is_of_the_kind_that_was_asked_for(kind: str) -> None:
 )
 def test_usual_classifiers_are_those_of_their_families(name: str, pool: str, pooler: str, bias: bool) -> None:
     head = usual_head(preset(name), "classifier")
-    assert isinstance(head, Classifier)
+    assert isinstance(head, ClassifierConfig)
     assert (head.classes, head.pool, head.pooler, head.bias) == (2, pool, pooler, bias)
 
 
 def test_a_bert_without_its_pooler_is_classified_without_it() -> None:
     head = usual_head(preset("bert-tiny", pooler=False), "classifier")
-    assert isinstance(head, Classifier) and head.pooler == "none"
+    assert isinstance(head, ClassifierConfig) and head.pooler == "none"
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "distilbert", "roberta-base"])

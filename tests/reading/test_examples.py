@@ -71,7 +71,7 @@ def test_columns_that_are_named_are_read_without_a_remark(tmp_path: Path, form: 
     path = put_table(tmp_path, form, ["label", "text", "stars", "words"], [["a", "b", 1, "one"], ["a", "b", 2, "two"]])
     examples = read_examples(path, text="words", label="stars")
     assert short(examples) == [("1", "one"), ("2", "two")]
-    assert examples.remarks == ()
+    assert examples.notes == ()
     first = 1 if form in (".jsonl", ".parquet") else 2
     assert [(row.path, row.line) for row in examples.rows] == [(str(path), first), (str(path), first + 1)]
 
@@ -84,18 +84,18 @@ def test_columns_that_are_named_are_read_without_a_remark(tmp_path: Path, form: 
         (["id", "sentence", "url", "label"], "guessed: text column 'sentence', label column 'label'"),
     ],
 )
-def test_a_guess_is_said_aloud(tmp_path: Path, form: str, names: list[str], remark: str) -> None:
+def test_a_guess_is_said_aloud(tmp_path: Path, form: str, names: list[str], log: str) -> None:
     path = put_table(tmp_path, form, names, [[7, "good", "u", 1], [8, "bad", "v", 0]])
     examples = read_examples(path)
     assert short(examples) == [("1", "good"), ("0", "bad")]
-    assert examples.remarks == (remark,)
+    assert examples.notes == (log,)
 
 
 @pytest.mark.parametrize("form", TABLES)
 def test_the_only_column_of_words_is_the_text_and_the_other_the_label(tmp_path: Path, form: str) -> None:
     examples = read_examples(put_table(tmp_path, form, ["note", "avis"], [[5, "bon livre"], [1, "mauvais"]]))
     assert short(examples) == [("5", "bon livre"), ("1", "mauvais")]
-    assert examples.remarks == ("guessed: text column 'avis', label column 'note'",)
+    assert examples.notes == ("guessed: text column 'avis', label column 'note'",)
 
 
 @pytest.mark.parametrize("form", TABLES)
@@ -116,7 +116,7 @@ def test_only_what_was_not_named_is_a_guess(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["text", "title", "label"], [["a", "b", 1]])
     examples = read_examples(path, text="title")
     assert short(examples) == [("1", "b")]
-    assert examples.remarks == ("guessed: label column 'label'",)
+    assert examples.notes == ("guessed: label column 'label'",)
 
 
 @pytest.mark.parametrize("form", TABLES)
@@ -150,7 +150,7 @@ def test_pairs_are_named_or_guessed(tmp_path: Path, form: str) -> None:
     guessed = read_examples(path)
     assert [(row.text, row.second) for row in guessed.rows] == [("a", "b")]
     said = "guessed: text column 'sentence1', second text column 'sentence2', label column 'label'"
-    assert guessed.remarks == (said,)
+    assert guessed.notes == (said,)
     named = read_examples(path, text="text", second="sentence1")
     assert [(row.text, row.second) for row in named.rows] == [("c", "a")]
     half = read_examples(path, second="sentence2")
@@ -183,7 +183,7 @@ def test_the_label_table_sorts_numbers_by_size_and_words_by_the_alphabet() -> No
 def test_a_separator_that_is_no_comma_is_said_aloud(tmp_path: Path) -> None:
     examples = read_examples(put(tmp_path, "a.csv", "text;label\nbon, très bon;1\n"))
     assert short(examples) == [("1", "bon, très bon")]
-    assert examples.remarks[0] == "the columns are separated by ';'"
+    assert examples.notes[0] == "the columns are separated by ';'"
 
 
 @pytest.mark.parametrize("form", TABLES)
@@ -342,7 +342,7 @@ def test_a_folder_for_each_label(tmp_path: Path) -> None:
     examples = read_examples(tmp_path)
     assert short(examples) == [("neg", "zip"), ("neg", ""), ("pos", "one"), ("pos", "two\nlines")]
     assert [Path(row.path).name for row in examples.rows] == ["a.txt.gz", "empty.txt", "1.txt", "2.txt"]
-    assert examples.remarks == (f"no .txt files in {tmp_path / 'images'}: left aside",)
+    assert examples.notes == (f"no .txt files in {tmp_path / 'images'}: left aside",)
     assert examples.labels == ("neg", "pos")
 
 
@@ -445,7 +445,7 @@ def test_a_split_keeps_its_shares_and_every_row() -> None:
     # Within five standard deviations of the share: sqrt(20000 × 0.1 × 0.9) is 42 and sqrt(20000 × 0.2 × 0.8) is 57.
     assert abs(len(sides["valid"].rows) - 2000) < 5 * 43
     assert abs(len(sides["test"].rows) - 4000) < 5 * 57
-    assert all(side.remarks == ("r",) for side in sides.values())
+    assert all(side.notes == ("r",) for side in sides.values())
 
 
 def test_a_row_stays_on_its_side_whatever_else_is_in_the_file() -> None:

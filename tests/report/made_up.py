@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from headstart.config import Classifier, ModelConfig, NextToken, to_toml
+from headstart.config import ClassifierConfig, ModelConfig, NextTokenConfig, to_toml
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies import statistics
 from headstart.studies.statistics import Outcome
@@ -173,7 +173,7 @@ def _write_run(
     _write_json(folder / "result.json", result)
     manifest = _manifest(plan, mode, draw)
     if not baseline and seed == 0:
-        head = Classifier(classes=len(plan.classes))
+        head = ClassifierConfig(classes=len(plan.classes))
         config = {"format": "headstart", "version": 1, "model": MODEL.to_mapping(), "head": head.to_mapping()}
         (folder / "model").mkdir()
         _write_json(folder / "model" / "config.json", {**config, "labels": list(plan.classes)})
@@ -264,7 +264,7 @@ def make_pretraining(folder: Path, *, steps: int = 400, objective: str = "causal
     result = {"valid": scores, "objective": objective, "weights": "fresh", "steps": steps, "tokens": 8000 * steps}
     _write_json(folder / "result.json", result)
     (folder / "model").mkdir()
-    config = {"format": "headstart", "version": 1, "model": MODEL.to_mapping(), "head": NextToken().to_mapping()}
+    config = {"format": "headstart", "version": 1, "model": MODEL.to_mapping(), "head": NextTokenConfig().to_mapping()}
     _write_json(folder / "model" / "config.json", {**config, "labels": []})
     manifest = _manifest(Plan(), "full", np.random.default_rng(0))
     _write_json(folder / "manifest.json", manifest | {"tokens": 8000 * steps})

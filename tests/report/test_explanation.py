@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headstart.report.explanation import SHADES, SHOWN_TOKENS, paths, remarks, render, shades, stretches
-from headstart.use.classifier import Classifier, Text
+from headstart.report.explanation import SHADES, SHOWN_TOKENS, notes, paths, render, shades, stretches
+from headstart.use.classifier import Text, TextClassifier
 from headstart.use.explain import Completeness, Explanation, Faithfulness, Maps, explain
 from headstart.use.words import Word
 from tests.use.trained import reviewer
@@ -102,20 +102,20 @@ def test_long_maps_are_cut_and_say_so() -> None:
 
 
 def test_what_is_said_before_the_weights_are_believed() -> None:
-    sums, faithful = remarks(made())
+    sums, faithful = notes(made())
     assert sums == (
         "The weights sum to +1.519; the logit of neg goes from -0.50 for blanks to +1.02 for the text "
         "(0.1 % off, 12 steps)."
     )
     assert faithful.startswith("Faithfulness +0.40: with the top words deleted neg has probability 0.20 on average, ")
-    assert "more than the 1 % allowed" in remarks(made(completeness=Completeness(2.0, 0.0, 1.5, 512)))[0]
-    assert "next to nothing" in remarks(made(completeness=Completeness(0.0, 1.0, 1.0, 4)))[0]
-    assert "another may tell more" in remarks(made(completeness=Completeness(0.5, 4.0, 4.5, 4)))[1]
-    assert "1,200 tokens at its end were not read" in remarks(made(cut=1200))[0]
-    assert remarks(made("", words=())) == ["There is no word in the text to explain by."]
+    assert "more than the 1 % allowed" in notes(made(completeness=Completeness(2.0, 0.0, 1.5, 512)))[0]
+    assert "next to nothing" in notes(made(completeness=Completeness(0.0, 1.0, 1.0, 4)))[0]
+    assert "another may tell more" in notes(made(completeness=Completeness(0.5, 4.0, 4.5, 4)))[1]
+    assert "1,200 tokens at its end were not read" in notes(made(cut=1200))[0]
+    assert notes(made("", words=())) == ["There is no word in the text to explain by."]
     alone = made("dull", words=(Word("dull", 0, 4, weight=1.0),), faithfulness=None, completeness=None)
-    assert remarks(alone) == ["One word has no order, so there is no faithfulness score."]
-    assert len(remarks(made(faithfulness=None, completeness=None))) == 0
+    assert notes(alone) == ["One word has no order, so there is no faithfulness score."]
+    assert len(notes(made(faithfulness=None, completeness=None))) == 0
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written = {}
     for name, text in texts.items():
         written[name] = folder / f"{name}.html"
-        found = explain(Classifier(reviewer(name), "cpu"), text, attention=True, orders=2)
+        found = explain(TextClassifier(reviewer(name), "cpu"), text, attention=True, orders=2)
         written[name].write_text(render(found), encoding="utf-8")
     return written
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from headstart.serve.app import create_app
 from headstart.serve.models import ServedClassifier, ServedLanguageModel, open_served
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from tests.serve.made_up import save_classifier, save_language_model
 from tests.studies.made_up import make_tokenizer, reviews
 
@@ -25,8 +25,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def offline(folders: dict[str, Path]) -> Classifier:
-    return Classifier.load(folders["reviews"], "cpu")
+def offline(folders: dict[str, Path]) -> TextClassifier:
+    return TextClassifier.load(folders["reviews"], "cpu")
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,12 @@ from pathlib import Path
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, save
-from headstart.config import Classifier as ClassifierHead
-from headstart.config import NextToken
+from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.serve.limits import Limits
 from headstart.serve.models import Served
-from headstart.serve.server import Server, listen, make_server
+from headstart.serve.server import Server, make_server, on_event
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.studies.made_up import BAD, GOOD
 
@@ -32,7 +31,7 @@ SIZES = {"width": 32, "layers": 2, "heads": 2, "feed_forward": 48, "window": 32}
 def save_classifier(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...] = ("neg", "pos")) -> Path:
     """Random weights, but for the words of opinion: they lie along the axis that the head looks at, so it is right."""
     torch.manual_seed(7)
-    model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), ClassifierHead(len(labels), pool="mean"))
+    model = Model.build(preset("small", vocabulary=tokenizer.size, **SIZES), ClassifierConfig(len(labels), pool="mean"))
     axis = torch.zeros(SIZES["width"])
     axis[:2] = torch.tensor([1.0, -1.0])  # of mean 0, so that a norm leaves it where it is
     with torch.no_grad():
@@ -48,7 +47,7 @@ def save_classifier(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...] 
 def save_language_model(folder: Path, tokenizer: Tokenizer) -> Path:
     torch.manual_seed(5)
     config = preset("small", vocabulary=tokenizer.size, direction="causal", **SIZES)
-    save(Checkpoint(Model.build(config, NextToken()), tokenizer=tokenizer), folder)
+    save(Checkpoint(Model.build(config, NextTokenConfig()), tokenizer=tokenizer), folder)
     return folder
 
 
@@ -56,7 +55,7 @@ def save_language_model(folder: Path, tokenizer: Tokenizer) -> Path:
 def in_a_thread(models: Sequence[Served], limits: Limits, token: str | None = None) -> Iterator[tuple[Server, str]]:
     """The server on a free port of loopback, in a thread of this process, and its address."""
     server = make_server(models, limits, token)
-    with listen("127.0.0.1", 0) as listener:
+    with on_event("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -14,7 +14,7 @@ from headstart.errors import ConfigError
 from headstart.serve.app import create_app
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.generate import Sampling, generate
 from headstart.version import __version__
@@ -34,7 +34,7 @@ def close(found: dict[str, float], expected: Any) -> bool:
 
 
 class TestPredict:
-    def test_as_offline(self, client: TestClient, offline: Classifier, texts: list[str]) -> None:
+    def test_as_offline(self, client: TestClient, offline: TextClassifier, texts: list[str]) -> None:
         answer = client.post("/predict", json={"texts": texts})
         assert answer.status_code == 200
         assert answer.json()["model"] == "reviews"
@@ -48,7 +48,7 @@ class TestPredict:
         assert said["label"] == "pos"
         assert sum(said["probabilities"].values()) == pytest.approx(1)
 
-    def test_pairs_beside_texts(self, client: TestClient, offline: Classifier) -> None:
+    def test_pairs_beside_texts(self, client: TestClient, offline: TextClassifier) -> None:
         asked: list[Any] = [["a dull page", "the witty reader"], "a dull page", ["a witty tale", ""]]
         expected = offline.predict([("a dull page", "the witty reader"), "a dull page", ("a witty tale", "")])
         said = client.post("/predict", json={"texts": asked}).json()["predictions"]
@@ -66,7 +66,7 @@ class TestPredict:
         assert answer["model"] == "topics"
         assert list(answer["predictions"][0]["probabilities"]) == ["art", "law", "sea"]
 
-    def test_an_empty_text_is_a_text(self, client: TestClient, offline: Classifier) -> None:
+    def test_an_empty_text_is_a_text(self, client: TestClient, offline: TextClassifier) -> None:
         (said,) = client.post("/predict", json={"text": ""}).json()["predictions"]
         assert close(said["probabilities"], offline.predict([""])[0].probabilities)
 
@@ -139,7 +139,7 @@ class TestLimits:
 
 
 class TestExplain:
-    def test_as_offline(self, client: TestClient, offline: Classifier) -> None:
+    def test_as_offline(self, client: TestClient, offline: TextClassifier) -> None:
         text = "the witty tale of a dull page"
         answer = client.post("/explain", json={"text": text})
         assert answer.status_code == 200

@@ -20,7 +20,7 @@ from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier, valid_examples
 from headstart.training.scores import Floats
-from headstart.use.classifier import Classifier, Text
+from headstart.use.classifier import Text, TextClassifier
 
 
 class Held(ServedClassifier):
@@ -45,7 +45,7 @@ class Held(ServedClassifier):
 
 
 @pytest.fixture
-def held(offline: Classifier) -> Held:
+def held(offline: TextClassifier) -> Held:
     return Held("held", offline)
 
 
@@ -71,7 +71,9 @@ def words(count: int) -> str:
 
 
 class TestRounds:
-    def test_what_waits_together_is_answered_together(self, held: Held, offline: Classifier, texts: list[str]) -> None:
+    def test_what_waits_together_is_answered_together(
+        self, held: Held, offline: TextClassifier, texts: list[str]
+    ) -> None:
         batcher = Batcher(Limits(wait=0.0), Metrics())
         first = submit(batcher, held, words(5))
         held.began.acquire()
@@ -113,7 +115,7 @@ class TestRounds:
         assert held.calls == [[9], [4], [9]]
         batcher.stop()
 
-    def test_models_do_not_share_a_round(self, batcher: Batcher, held: Held, offline: Classifier) -> None:
+    def test_models_do_not_share_a_round(self, batcher: Batcher, held: Held, offline: TextClassifier) -> None:
         other = Held("other", offline)
         other.go.set()
         submit(batcher, held, words(3))
@@ -125,7 +127,7 @@ class TestRounds:
             future.result(30)
         assert held.calls == [[3], [4, 6]] and other.calls == [[5]]
 
-    def test_joined_sets_are_the_sets(self, offline: Classifier, served: ServedClassifier) -> None:
+    def test_joined_sets_are_the_sets(self, offline: TextClassifier, served: ServedClassifier) -> None:
         given: list[list[Text]] = [["a witty tale", "the page"], [("a dull page", "the reader"), "a voice"]]
         jobs = [Job(served, texts, [], encoded=offline.encode(texts)) for texts in given]
         found = join([Part(jobs[0], 1, 2), Part(jobs[1], 0, 2)])
@@ -146,7 +148,7 @@ class TestNeighbours:
         assert (refusal.value.status, refusal.value.field) == (422, "texts[1]")
         assert good.result(30).argmax() == 1 and other.result(30).argmax() == 0
 
-    def test_a_text_that_breaks_the_model(self, offline: Classifier) -> None:
+    def test_a_text_that_breaks_the_model(self, offline: TextClassifier) -> None:
         class Poisoned(Held):
             def probabilities(self, encoded: Encoded) -> Floats:
                 if 13 in encoded.lengths:
@@ -277,7 +279,7 @@ class TestFull:
         asyncio.run(scene())
 
 
-def test_fifty_at_once(served: ServedClassifier, offline: Classifier, texts: list[str]) -> None:
+def test_fifty_at_once(served: ServedClassifier, offline: TextClassifier, texts: list[str]) -> None:
     """Each gets its own answer, whoever shared its batch."""
     metrics_text = ""
     asked = [[texts[(n * 7 + k) % len(texts)] for k in range(1 + n % 5)] for n in range(50)]

@@ -11,7 +11,7 @@ import pytest
 
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from tests.serve.made_up import in_a_thread
 
 # WCAG's contrast of every text that is shown with what lies behind it.
@@ -64,7 +64,7 @@ class Watched:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_typing(browser: Any, url: str, offline: Classifier, width: int, scheme: str) -> None:
+def test_typing(browser: Any, url: str, offline: TextClassifier, width: int, scheme: str) -> None:
     watched = Watched(browser, url, width, scheme)
     page = watched.page
     text = "a witty tale 🙂 of the dull page"
@@ -131,7 +131,7 @@ def test_an_answer_that_comes_too_late_is_dropped(browser: Any, url: str) -> Non
     watched.end()
 
 
-def test_examples_pairs_and_another_model(browser: Any, url: str, offline: Classifier) -> None:
+def test_examples_pairs_and_another_model(browser: Any, url: str, offline: TextClassifier) -> None:
     watched = Watched(browser, url)
     page = watched.page
     page.click("#examples button >> nth=1")
@@ -151,7 +151,7 @@ def test_examples_pairs_and_another_model(browser: Any, url: str, offline: Class
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_file_in_and_a_csv_out(
-    browser: Any, url: str, offline: Classifier, texts: list[str], tmp_path: Path, width: int
+    browser: Any, url: str, offline: TextClassifier, texts: list[str], tmp_path: Path, width: int
 ) -> None:
     given = [{"id": str(n), "text": text} for n, text in enumerate(texts)]
     given[3]["text"] = 'a "witty", tender\ntale'

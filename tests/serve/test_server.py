@@ -17,8 +17,8 @@ import pytest
 from headstart.errors import OutputError
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier
-from headstart.serve.server import listen
-from headstart.use.classifier import Classifier
+from headstart.serve.server import on_event
+from headstart.use.classifier import TextClassifier
 from tests.serve.made_up import Service, in_a_thread, running
 
 JSON = {"Content-Type": "application/json"}
@@ -56,7 +56,7 @@ def rest(wire: socket.socket) -> bytes:
     return answer
 
 
-def test_fifty_clients_at_once(service: Service, offline: Classifier, texts: list[str]) -> None:
+def test_fifty_clients_at_once(service: Service, offline: TextClassifier, texts: list[str]) -> None:
     async def scene() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
             return await asyncio.gather(
@@ -164,11 +164,11 @@ class TestTheEnd:
 
 class TestTheSocket:
     def test_a_port_that_is_taken(self) -> None:
-        with listen("127.0.0.1", 0) as taken:
+        with on_event("127.0.0.1", 0) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(OutputError, match=f"cannot listen on 127.0.0.1, port {port}: .*try another"):
-                listen("127.0.0.1", port)
+                on_event("127.0.0.1", port)
 
     def test_an_address_that_is_nowhere(self) -> None:
         with pytest.raises(OutputError, match=r"cannot listen on 192\.0\.2\.1"):
-            listen("192.0.2.1", 0)
+            on_event("192.0.2.1", 0)

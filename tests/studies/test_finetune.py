@@ -103,7 +103,7 @@ def test_frozen_leaves_the_backbone_as_it_was(world: Path, base: Path, tmp_path:
 def test_bf16_for_a_frozen_backbone_is_not_used_and_said_so(world: Path, base: Path, tmp_path: Path) -> None:
     said: list[str] = []
     given = settings(world, base, mode="frozen", epochs=1, precision="bf16")
-    finetune(given, tmp_path / "run", remark=said.append)
+    finetune(given, tmp_path / "run", log=said.append)
     assert "a frozen backbone runs once, in float32: bf16 is not used" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["precision"] == "float32"
 
@@ -166,7 +166,7 @@ def test_prediction_files_as_the_assignment_wants_them(world: Path, base: Path, 
 
 def test_without_a_valid_file_a_tenth_is_kept_aside(world: Path, base: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    result = finetune(settings(world, base, valid=None, test=None, epochs=1), tmp_path / "run", remark=said.append)
+    result = finetune(settings(world, base, valid=None, test=None, epochs=1), tmp_path / "run", log=said.append)
     assert result["test"] is None
     assert result["valid"] is not None
     assert any("kept aside to choose on" in line for line in said)

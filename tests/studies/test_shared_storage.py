@@ -314,18 +314,18 @@ def test_a_process_that_was_held_for_dead_says_so_and_goes_on(
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     pretend = vars(trying)["finetune"]
 
-    def slowly(one: FinetuneSettings, folder: Path, *, listen: Any, **options: Any) -> Any:
+    def slowly(one: FinetuneSettings, folder: Path, *, on_event: Any, **options: Any) -> Any:
         if not trained:  # another takes it for dead
             known = optuna.load_study(study_name=None, storage=url)
             known.tell(0, state=optuna.trial.TrialState.FAIL)
             searching._bereft(known, known.trials[0])
-        result = pretend(one, folder, listen=listen, **options)
-        listen(Evaluated(1, 1, {"accuracy": 0.5}, True))
+        result = pretend(one, folder, on_event=on_event, **options)
+        on_event(Evaluated(1, 1, {"accuracy": 0.5}, True))
         return result
 
     monkeypatch.setattr(trying, "finetune", slowly)
     said: list[str] = []
-    found = sweep(settings(world, base, storage=url, trials=2, prune=prune), tmp_path / "s", remark=said.append)
+    found = sweep(settings(world, base, storage=url, trials=2, prune=prune), tmp_path / "s", log=said.append)
     assert "this process gave no sign of life for 60 seconds: its trial went to another" in said
     assert [trial["valid"]["accuracy"] for trial in found["trials"]] == trained
     assert len(trained) == 2  # what it had done is not done again

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
-from headstart.config import Masked, read_toml
+from headstart.config import MaskedConfig, read_toml
 from headstart.errors import ConfigError, DataError, HeadstartError, MissingExtra, OutputError, TrainingError
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -37,7 +37,7 @@ def base(world: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFac
     torch.manual_seed(99)
     folder = tmp_path_factory.mktemp("base") / "model"
     config = preset("small", vocabulary=tokenizer.size, **SIZES)
-    save(Checkpoint(Model.build(config, Masked()), tokenizer=tokenizer), folder)
+    save(Checkpoint(Model.build(config, MaskedConfig()), tokenizer=tokenizer), folder)
     return folder
 
 
@@ -201,7 +201,7 @@ def test_a_grid_to_its_end(world: Path, base: Path, tmp_path: Path) -> None:
     given = settings(world, base, grid=("lr=1e-3,1e20", "mode=full,frozen"), full=("dropout=0.2",))
     heard: list[Event] = []
     said: list[str] = []
-    result = sweep(given, tmp_path / "s", listen=heard.append, remark=said.append)
+    result = sweep(given, tmp_path / "s", on_event=heard.append, log=said.append)
     assert json.loads((tmp_path / "s" / "sweep.json").read_text()) == result
     found = Sweep.from_json(result)
     assert found.to_json() == result
@@ -340,7 +340,7 @@ def test_a_base_that_was_trained_anew_is_another(
     torch.manual_seed(1)
     before = load(own)
     shutil.rmtree(own)
-    save(replace(before, model=Model.build(before.model.config, Masked())), own)
+    save(replace(before, model=Model.build(before.model.config, MaskedConfig())), own)
     assert len(trials(sweep(given, tmp_path / "s", resume=True))) == 1
     assert len(trained) == 2
 
@@ -461,11 +461,11 @@ def test_a_sweep_that_was_stopped_goes_on_to_the_same_table(
     given = settings(world, base, epochs=2, save_every=15, mode="frozen", **what)
     whole = sweep(given, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        sweep(given, tmp_path / "s", listen=Interrupt(30 + 20))  # in the second epoch of the second run
+        sweep(given, tmp_path / "s", on_event=Interrupt(30 + 20))  # in the second epoch of the second run
     begun = json.loads((tmp_path / "s" / "sweep.json").read_text())["trials"]
     assert sum(trial["valid"] is not None for trial in begun) == 1
     said: list[str] = []
-    assert kept(sweep(given, tmp_path / "s", resume=True, remark=said.append)) == kept(whole)
+    assert kept(sweep(given, tmp_path / "s", resume=True, log=said.append)) == kept(whole)
     assert "going on from step 15 of 30" in said
     assert not any(line.startswith("trial 1 ") for line in said)
 
@@ -535,7 +535,7 @@ def test_a_pruned_trial_says_so(
     given = settings(world, base, search=("lr=1e-4..1e-1",), trials=3, epochs=4, prune=True)
     said: list[str] = []
     heard: list[Event] = []
-    found = trials(sweep(given, tmp_path / "s", remark=said.append, listen=heard.append))
+    found = trials(sweep(given, tmp_path / "s", log=said.append, on_event=heard.append))
     assert [trial.pruned for trial in found] == [None, 3, None]
     assert reported == [(trial, epoch) for trial in range(3) for epoch in (1, 2, 3, 4) if (trial, epoch) != (1, 4)]
     assert found[1].valid is None
@@ -557,11 +557,11 @@ def test_evaluations_within_an_epoch_are_reported_once_an_epoch() -> None:
 
     class Study:
         settings = asked(search=("lr=1,2",), prune=True)
-        listen = None
+        on_event = None
 
-    listen = searching._listener(Study(), Known(), lambda: None)  # type: ignore[arg-type]
+    on_event = searching._listener(Study(), Known(), lambda: None)  # type: ignore[arg-type]
     for epoch in (0.4, 0.8, 1.2, 1.6, 2.0, 2.4):
-        listen(Evaluated(epoch, 0, {"accuracy": epoch}, True))
+        on_event(Evaluated(epoch, 0, {"accuracy": epoch}, True))
     assert reports == [(1, 1.2), (2, 2.0)]
 
 
@@ -692,7 +692,7 @@ from headstart.studies.settings import SweepSettings
 torch.set_num_threads(1)
 storage.HEARTBEAT, storage.GRACE = 1, 3
 settings = SweepSettings.from_mapping(json.loads(sys.argv[1]), "test")
-sweep.sweep(settings, sys.argv[2], resume=True, remark=lambda text: print(text, flush=True))
+sweep.sweep(settings, sys.argv[2], resume=True, log=lambda text: print(text, flush=True))
 """
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headstart.batches.batch import IGNORE
+from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
 from headstart.training.cross_entropy import chunked_cross_entropy, plain_cross_entropy
 
@@ -52,7 +52,7 @@ def drawn(
         return numbers.to(dtype).requires_grad_()
 
     targets = torch.randint(words, (tokens,), generator=source)
-    targets[torch.rand(tokens, generator=source) < ignored] = IGNORE
+    targets[torch.rand(tokens, generator=source) < ignored] = IGNORE_INDEX
     return normal(tokens, width), normal(words, width), normal(words) if bias else None, targets
 
 
@@ -96,7 +96,7 @@ def test_value_and_gradients_are_those_of_the_plain_form(case: dict[str, Any], c
 def test_the_plain_form_is_torchs_own(case: dict[str, Any]) -> None:
     inputs = drawn(**case)
     features, weight, bias, targets = inputs
-    theirs = F.cross_entropy(F.linear(features, weight, bias), targets, ignore_index=IGNORE, reduction="sum")
+    theirs = F.cross_entropy(F.linear(features, weight, bias), targets, ignore_index=IGNORE_INDEX, reduction="sum")
     ours = plain_cross_entropy(*inputs)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     assert close(gradients(ours, inputs), gradients(theirs, inputs), 1e-10)
@@ -117,7 +117,7 @@ def test_a_loss_by_hand() -> None:
     """Logits of 0 and log 3 are chances of 1/4 and 3/4."""
     features = torch.tensor([[1.0], [1.0], [1.0]]).requires_grad_()
     weight = torch.tensor([[0.0], [math.log(3)]])
-    loss = chunked_cross_entropy(features, weight, None, torch.tensor([0, 1, IGNORE]), chunk=2)
+    loss = chunked_cross_entropy(features, weight, None, torch.tensor([0, 1, IGNORE_INDEX]), chunk=2)
     assert loss.item() == pytest.approx(math.log(4) + math.log(4 / 3))
     (slope,) = torch.autograd.grad(loss, features)
     assert slope.flatten().tolist() == pytest.approx([0.75 * math.log(3), -0.25 * math.log(3), 0.0])
@@ -129,7 +129,7 @@ def test_a_word_that_was_thought_impossible(wanted: bool, dtype: torch.dtype) ->
     """Its chance is 0 in float32, and its loss is a number all the same; so is that of one which is nearly so."""
     features = torch.eye(3, dtype=dtype).requires_grad_(wanted)
     weight = torch.tensor([[0.0, 0.0, 0.0], [-200.0, -80.0, -1.0]], dtype=dtype)
-    loss = chunked_cross_entropy(features, weight, None, torch.tensor([1, 1, IGNORE]))
+    loss = chunked_cross_entropy(features, weight, None, torch.tensor([1, 1, IGNORE_INDEX]))
     assert loss.item() == pytest.approx(280)
     if wanted:
         (slope,) = torch.autograd.grad(loss, features)
@@ -148,7 +148,7 @@ def test_no_tokens_is_a_loss_of_zero_with_gradients_of_zero() -> None:
 def test_the_shares_of_a_batch_add_up_to_the_batch() -> None:
     """What gradient accumulation rests on: each share divided by the count of the whole."""
     inputs = features, weight, bias, targets = drawn(10, 6, 4)
-    count = (targets != IGNORE).sum()
+    count = (targets != IGNORE_INDEX).sum()
     whole = chunked_cross_entropy(*inputs, chunk=4) / count
     shares = [
         chunked_cross_entropy(features[part], weight, bias, targets[part], chunk=4) / count
@@ -266,7 +266,7 @@ def test_autocast_multiplies_in_bf16_and_sums_in_float32(dtype: torch.dtype) -> 
         plain = plain_cross_entropy(*inputs)
         logits = F.linear(*inputs[:3])
     assert logits.dtype == torch.bfloat16
-    theirs = F.cross_entropy(logits.float(), targets, ignore_index=IGNORE, reduction="sum")
+    theirs = F.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
     assert ours.dtype == plain.dtype == torch.float32
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
     assert plain.item() == pytest.approx(theirs.item(), rel=1e-6)

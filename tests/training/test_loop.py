@@ -19,7 +19,7 @@ from headstart.batches.encoding import Encoded
 from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches
 from headstart.batches.masking import Masking
-from headstart.config import Classifier, Masked, NextToken
+from headstart.config import ClassifierConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -53,7 +53,7 @@ def classifier(dropout: float = 0.0, **changes: Any) -> Model:
     torch.manual_seed(7)
     sizes = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 32, "window": 16}
     config = preset("bert-tiny", **{**sizes, "dropout": dropout, "attention_dropout": dropout, **changes})
-    return Model.build(config, Classifier(classes=2, pool="mean", dropout=dropout))
+    return Model.build(config, ClassifierConfig(classes=2, pool="mean", dropout=dropout))
 
 
 def make_loop(data: Encoded | None = None, model: Model | None = None, **changes: Any) -> Loop:
@@ -335,9 +335,9 @@ def pinned_runs() -> dict[str, list[float]]:
     settings = TrainingSettings(steps=50, lr=3e-3, seed=5, batch_size=4, schedule="cosine")
     common: dict[str, Any] = {"window": 24, "batch_size": 4, "seed": 5}
     torch.manual_seed(5)
-    causal = Model.build(preset("lab", **sizes), NextToken())
+    causal = Model.build(preset("lab", **sizes), NextTokenConfig())
     torch.manual_seed(5)
-    masked = Model.build(preset("small", **sizes), Masked())
+    masked = Model.build(preset("small", **sizes), MaskedConfig())
     loops = {
         "causal": Loop(causal, Causal(), CausalBatches(documents, tokenizer, **common), settings),
         "masked": Loop(

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE, Batch, share_of
-from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
+from headstart.batches.batch import IGNORE_INDEX, Batch, share_of
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -28,7 +28,7 @@ N = sum(LENGTHS)
 
 def model_with(head: HeadConfig, **changes: object) -> Model:
     torch.manual_seed(0)
-    causal = isinstance(head, NextToken) or (isinstance(head, Classifier) and head.pool == "last")
+    causal = isinstance(head, NextTokenConfig) or (isinstance(head, ClassifierConfig) and head.pool == "last")
     config = preset("lab" if causal else "bert-tiny", **{**SIZES, **changes})
     return Model.build(config, head).double().eval()
 
@@ -50,7 +50,7 @@ def with_targets(batch: Batch) -> Batch:
     from dataclasses import replace
 
     targets = torch.randint(30, (N,))
-    targets[::3] = IGNORE
+    targets[::3] = IGNORE_INDEX
     return replace(batch, targets=targets)
 
 
@@ -68,15 +68,15 @@ def total(objective: Objective, model: Model, batch: Batch) -> Tensor:
 
 
 def test_causal_is_cross_entropy_at_every_target() -> None:
-    model, batch = model_with(NextToken()), with_targets(make_batch())
+    model, batch = model_with(NextTokenConfig()), with_targets(make_batch())
     assert batch.targets is not None
     logits = model(batch.ids, layout_of(batch))
-    expected = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE)
+    expected = F.cross_entropy(logits, batch.targets, ignore_index=IGNORE_INDEX)
     torch.testing.assert_close(total(Causal(), model, batch), expected)
 
 
 def test_masked_is_cross_entropy_behind_the_masks() -> None:
-    model, batch = model_with(Masked()), with_masks(make_batch())
+    model, batch = model_with(MaskedConfig()), with_masks(make_batch())
     assert batch.masked is not None
     assert batch.targets is not None
     logits = model(batch.ids, layout_of(batch), batch.segments)
@@ -85,7 +85,7 @@ def test_masked_is_cross_entropy_behind_the_masks() -> None:
 
 
 def test_masked_and_next_sentence_are_added() -> None:
-    model, batch = model_with(MaskedNextSentence()), with_masks(make_batch())
+    model, batch = model_with(MaskedNextSentenceConfig()), with_masks(make_batch())
     assert batch.masked is not None
     assert batch.targets is not None
     assert batch.labels is not None
@@ -97,7 +97,7 @@ def test_masked_and_next_sentence_are_added() -> None:
 @pytest.mark.parametrize("weights", [None, [0.5, 3.0]])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_classification_is_torchs_mean(weights: list[float] | None, smoothing: float) -> None:
-    model, batch = model_with(Classifier(classes=2, pool="mean")), make_batch()
+    model, batch = model_with(ClassifierConfig(classes=2, pool="mean")), make_batch()
     assert batch.labels is not None
     logits = model(batch.ids, layout_of(batch), batch.segments).float()
     expected = F.cross_entropy(
@@ -107,7 +107,7 @@ def test_classification_is_torchs_mean(weights: list[float] | None, smoothing: f
 
 
 def test_frozen_features_give_the_same_loss_and_head_gradients() -> None:
-    model, batch = model_with(Classifier(classes=2, pool="mean", pooler="tanh")).freeze(), make_batch()
+    model, batch = model_with(ClassifierConfig(classes=2, pool="mean", pooler="tanh")).freeze(), make_batch()
     plain = total(Classification(), model, batch)
     plain.backward()  # type: ignore[no-untyped-call]
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -124,10 +124,10 @@ def test_frozen_features_give_the_same_loss_and_head_gradients() -> None:
 
 
 CASES: list[tuple[Objective, HeadConfig, Batch]] = [
-    (Causal(), NextToken(), with_targets(make_batch())),
-    (MaskedTokens(), Masked(), with_masks(make_batch())),
-    (MaskedAndNextSentence(), MaskedNextSentence(), with_masks(make_batch())),
-    (Classification([0.5, 3.0], 0.1), Classifier(classes=2, pool="mean"), make_batch()),
+    (Causal(), NextTokenConfig(), with_targets(make_batch())),
+    (MaskedTokens(), MaskedConfig(), with_masks(make_batch())),
+    (MaskedAndNextSentence(), MaskedNextSentenceConfig(), with_masks(make_batch())),
+    (Classification([0.5, 3.0], 0.1), ClassifierConfig(classes=2, pool="mean"), make_batch()),
 ]
 
 
@@ -150,11 +150,11 @@ def test_no_target_at_all_is_a_loss_of_zero() -> None:
     from dataclasses import replace
 
     batch = replace(make_batch(), masked=torch.zeros(0, dtype=torch.long), targets=torch.zeros(0, dtype=torch.long))
-    assert MaskedTokens().sums(model_with(Masked()), batch)["loss"].item() == 0.0
+    assert MaskedTokens().sums(model_with(MaskedConfig()), batch)["loss"].item() == 0.0
 
 
 def test_an_objective_refuses_a_model_without_its_head() -> None:
-    classifier = model_with(Classifier(classes=2, pool="mean"))
+    classifier = model_with(ClassifierConfig(classes=2, pool="mean"))
     for objective in (Causal(), MaskedTokens(), MaskedAndNextSentence()):
         with pytest.raises(ModelError, match="this model's head is classifier"):
             objective.check(classifier)

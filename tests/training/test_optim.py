@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headstart.config import Classifier, HeadConfig, Masked, ModelConfig, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.errors import CheckpointError, ModelError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
@@ -53,7 +53,7 @@ def small(head: HeadConfig | None = None, *, seed: int = 0, **changes: Any) -> M
     sizes: dict[str, Any] = {"vocabulary": 11, "width": 8, "layers": 3, "heads": 2, "feed_forward": 12, "window": 16}
     parts = {"norm": "pre", "pooler": True, "segments": 2}
     torch.manual_seed(seed)
-    return Model.build(ModelConfig(**(sizes | parts | changes)), head or Classifier(classes=2))
+    return Model.build(ModelConfig(**(sizes | parts | changes)), head or ClassifierConfig(classes=2))
 
 
 def gradients(model: Model, step: int) -> None:
@@ -155,11 +155,14 @@ def by_name(groups: list[dict[str, Any]], key: str) -> dict[str, Any]:
 
 
 HEADS: list[tuple[HeadConfig, dict[str, Any]]] = [
-    (Classifier(classes=2, pooler="backbone"), {}),
-    (Classifier(classes=3, pool="mean", pooler="tanh"), {"norm": "post", "positions": "relative", "pooler": False}),
-    (NextToken(), {"direction": "causal", "tied": True}),
-    (NextToken(), {"direction": "causal", "tied": False}),
-    (Masked(), {"gated": True, "bias": False, "positions": "rotary"}),
+    (ClassifierConfig(classes=2, pooler="backbone"), {}),
+    (
+        ClassifierConfig(classes=3, pool="mean", pooler="tanh"),
+        {"norm": "post", "positions": "relative", "pooler": False},
+    ),
+    (NextTokenConfig(), {"direction": "causal", "tied": True}),
+    (NextTokenConfig(), {"direction": "causal", "tied": False}),
+    (MaskedConfig(), {"gated": True, "bias": False, "positions": "rotary"}),
 ]
 
 
@@ -184,7 +187,7 @@ def test_every_parameter_that_trains_is_in_one_group(head: HeadConfig, changes: 
 
 def test_rates_fall_from_the_head_to_the_embeddings() -> None:
     """Three layers; each step down from the head halves the rate."""
-    model = small(Classifier(classes=2, pooler="backbone"))
+    model = small(ClassifierConfig(classes=2, pooler="backbone"))
     found = by_name(parameter_groups(model, lr=0.8, weight_decay=0.0, layer_decay=0.5, head_lr=10), "lr")
     expected = {
         "head.": 8.0,
@@ -202,13 +205,13 @@ def test_rates_fall_from_the_head_to_the_embeddings() -> None:
 
 
 def test_a_tied_head_learns_with_the_embeddings() -> None:
-    model = small(NextToken(), direction="causal", tied=True)
+    model = small(NextTokenConfig(), direction="causal", tied=True)
     found = by_name(parameter_groups(model, lr=0.8, weight_decay=0.1, layer_decay=0.5, head_lr=10), "lr")
     assert found["backbone.embeddings.tokens.weight"] == pytest.approx(0.8 * 0.5**4)
 
 
 def test_norms_and_biases_do_not_decay() -> None:
-    model = small(Masked())
+    model = small(MaskedConfig())
     found = by_name(parameter_groups(model, lr=1, weight_decay=0.1), "weight_decay")
     for name, decay in found.items():
         assert decay == (0.0 if "norm" in name or name.endswith("bias") else 0.1), name

@@ -114,7 +114,7 @@ def test_another_run_is_refused(tmp_path: Path, study: str, change: dict[str, An
 def test_events_are_lines_of_json(begin: Begin) -> None:
     run = begin("run")
     heard: list[Any] = []
-    run.train(make_loop(save_every=4), listen=heard.append)
+    run.train(make_loop(save_every=4), on_event=heard.append)
     events = read_events(run.path)
     assert [e["event"] for e in events] == [type(e).__name__.lower() for e in heard]
     assert [e["loss"] for e in events if e["event"] == "step"] == losses(heard)
@@ -132,9 +132,9 @@ def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
     other = begin("other")
     half = make_loop(examples(32), save_every=4)
     with pytest.raises(RuntimeError, match="pulled the plug"):
-        other.train(half, listen=pull_the_plug(at=6))
+        other.train(half, on_event=pull_the_plug(at=6))
     said: list[str] = []
-    other.train(make_loop(examples(32), save_every=4), remark=said.append)
+    other.train(make_loop(examples(32), save_every=4), log=said.append)
     assert said == ["going on from step 4 of 8"]
     again = read_events(other.path)
     assert [e.get("loss") for e in again] == [e.get("loss") for e in straight]
@@ -142,21 +142,21 @@ def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
 
 
 def pull_the_plug(at: int) -> Any:
-    def listen(event: Any) -> None:
+    def on_event(event: Any) -> None:
         if isinstance(event, Step) and event.step == at:
             raise RuntimeError("pulled the plug")
 
-    return listen
+    return on_event
 
 
 def test_a_damaged_checkpoint_is_said(begin: Begin) -> None:
     run = begin("run")
     with pytest.raises(RuntimeError):
-        run.train(make_loop(save_every=4), listen=pull_the_plug(at=6))
+        run.train(make_loop(save_every=4), on_event=pull_the_plug(at=6))
     broken = write_state(run.checkpoints, State({}, {"step": 5}), keep=5)
     (broken / "state.safetensors").write_bytes(b"")
     said: list[str] = []
-    run.train(make_loop(save_every=4), remark=said.append)
+    run.train(make_loop(save_every=4), log=said.append)
     assert "step-000000005 is damaged" in said[0]
     assert said[1] == "going on from step 4 of 8"
 
@@ -190,7 +190,7 @@ def test_the_first_control_c_asks_and_the_second_stops_at_once(begin: Begin) -> 
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run.train(loop, listen=impatient)
+        run.train(loop, on_event=impatient)
     assert steps == [1]
     assert not list(run.checkpoints.glob("step-*"))  # no time was taken to save
     assert signal.getsignal(signal.SIGINT) is before
@@ -209,7 +209,7 @@ def test_under_torchrun_every_signal_comes_twice(
             signal.raise_signal(number)
 
     with pytest.raises(KeyboardInterrupt):
-        run.train(make_loop(examples(40), batch_size=8), listen=twice)
+        run.train(make_loop(examples(40), batch_size=8), on_event=twice)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000002"]
 
 
@@ -223,6 +223,6 @@ def test_one_control_c_saves_first(begin: Begin, number: signal.Signals) -> None
             signal.raise_signal(number)
 
     with pytest.raises(KeyboardInterrupt):
-        run.train(make_loop(examples(40), batch_size=8), listen=once)
+        run.train(make_loop(examples(40), batch_size=8), on_event=once)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000002"]
     assert signal.getsignal(number) is before

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE, Batch
-from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
+from headstart.batches.batch import IGNORE_INDEX, Batch
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training import steps as module
@@ -33,17 +33,17 @@ from headstart.training.steps import Halves, Play, Recorded, Stepper, filled
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are recorded on CUDA alone")
 WINDOW = 64
 CASES: list[Any] = [
-    pytest.param(NextToken(), Causal(), id="causal"),
-    pytest.param(Masked(), MaskedTokens(), id="masked"),
-    pytest.param(MaskedNextSentence(), MaskedAndNextSentence(), id="masked-and-next-sentence"),
-    pytest.param(Classifier(classes=3, pool="last", dropout=0.0), Classification((1.0, 2.0, 0.5)), id="classes"),
-    pytest.param(Classifier(classes=3, pool="mean", dropout=0.0), Classification(), id="classes-by-mean"),
+    pytest.param(NextTokenConfig(), Causal(), id="causal"),
+    pytest.param(MaskedConfig(), MaskedTokens(), id="masked"),
+    pytest.param(MaskedNextSentenceConfig(), MaskedAndNextSentence(), id="masked-and-next-sentence"),
+    pytest.param(ClassifierConfig(classes=3, pool="last", dropout=0.0), Classification((1.0, 2.0, 0.5)), id="classes"),
+    pytest.param(ClassifierConfig(classes=3, pool="mean", dropout=0.0), Classification(), id="classes-by-mean"),
 ]
 
 
 def model_with(head: HeadConfig, dropout: float = 0.0) -> Model:
     torch.manual_seed(0)
-    causal = isinstance(head, NextToken) or (isinstance(head, Classifier) and head.pool == "last")
+    causal = isinstance(head, NextTokenConfig) or (isinstance(head, ClassifierConfig) and head.pool == "last")
     sizes = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": WINDOW}
     return Model.build(preset("lab" if causal else "bert-tiny", **sizes, dropout=dropout, attention_dropout=0.0), head)
 
@@ -80,7 +80,9 @@ def test_what_fills_a_batch_counts_nowhere(head: HeadConfig, objective: Objectiv
         sums = objective.sums(model, each)
         total: Tensor = torch.stack(list(sums.values())).sum()
         used = [
-            p for name, p in model.named_parameters() if "pooler" not in name or isinstance(head, MaskedNextSentence)
+            p
+            for name, p in model.named_parameters()
+            if "pooler" not in name or isinstance(head, MaskedNextSentenceConfig)
         ]
         slopes.append([total, *torch.autograd.grad(total, used, allow_unused=True, materialize_grads=True)])
     for one, other in zip(*slopes, strict=True):
@@ -179,7 +181,7 @@ def test_halves_have_the_gradients_of_their_wholes(head: HeadConfig, objective: 
 
 
 def test_shares_are_summed_in_whole_precision() -> None:
-    model, objective = model_with(Classifier(classes=3, dropout=0.0)).train(), Classification()
+    model, objective = model_with(ClassifierConfig(classes=3, dropout=0.0)).train(), Classification()
     spread, batch = Spread.of(model, objective, shard=False, changing=False), batch_for(objective, [5, 9])
     stepper = Written(model, spread, build_optimizer(model, lr=1e-2), None, math.inf, Precision())
     stepper.halves = Halves(spread.module, torch.float32)
@@ -265,4 +267,4 @@ def test_a_step_is_recorded_while_another_thread_uses_the_gpu() -> None:
 
 
 def test_ignored_labels_are_ignored() -> None:
-    assert filled(batch_for(Classification(), [3, 4]), WINDOW).labels.tolist() == [0, 1, IGNORE]  # type: ignore[union-attr]
+    assert filled(batch_for(Classification(), [3, 4]), WINDOW).labels.tolist() == [0, 1, IGNORE_INDEX]  # type: ignore[union-attr]

@@ -11,26 +11,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart import Classifier as FromTheTop
+from headstart import TextClassifier as FromTheTop
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, HeadstartError, ModelError
 from headstart.training import scores
 from headstart.training.scores import fit_temperature
 from headstart.use import classifier as module
-from headstart.use.classifier import Classifier, calibrated
+from headstart.use.classifier import TextClassifier, calibrated
 from tests.studies.made_up import reviews
 
 
 @pytest.fixture(scope="module")
-def classifier(trained: Path) -> Classifier:
-    return Classifier.load(trained)
+def classifier(trained: Path) -> TextClassifier:
+    return TextClassifier.load(trained)
 
 
 TEXTS = [text for _, text in reviews(50, 9)]
 
 
 def test_it_answers_in_the_order_asked_whatever_the_batches(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+    classifier: TextClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = np.concatenate([classifier.probabilities([text]) for text in TEXTS])
     assert classifier.probabilities(TEXTS) == pytest.approx(alone, abs=1e-6)
@@ -44,15 +44,15 @@ def test_it_answers_in_the_order_asked_whatever_the_batches(
     assert [answer.label for answer in answers] == [classifier.labels[k] for k in alone.argmax(1)]
 
 
-def test_it_is_right(classifier: Classifier) -> None:
+def test_it_is_right(classifier: TextClassifier) -> None:
     truth = [label for label, _ in reviews(50, 9)]
     assert (
         np.mean([answer.label == label for answer, label in zip(classifier.predict(TEXTS), truth, strict=True)]) > 0.9
     )
-    assert FromTheTop is Classifier
+    assert FromTheTop is TextClassifier
 
 
-def test_a_stream_reads_no_more_than_it_needs(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_reads_no_more_than_it_needs(classifier: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 4)
     read: list[str] = []
 
@@ -66,7 +66,7 @@ def test_a_stream_reads_no_more_than_it_needs(classifier: Classifier, monkeypatc
     assert len(read) == 4
 
 
-def test_unsure_answers_have_no_label(classifier: Classifier) -> None:
+def test_unsure_answers_have_no_label(classifier: TextClassifier) -> None:
     every = classifier.predict(TEXTS)
     limit = float(np.median([max(answer.probabilities.values()) for answer in every]))
     some = classifier.predict(TEXTS, abstain_below=limit)
@@ -78,7 +78,7 @@ def test_unsure_answers_have_no_label(classifier: Classifier) -> None:
     assert any(answer.label is None for answer in some)
 
 
-def test_the_temperature_that_training_found_is_used(trained: Path, classifier: Classifier) -> None:
+def test_the_temperature_that_training_found_is_used(trained: Path, classifier: TextClassifier) -> None:
     result = json.loads((trained / "result.json").read_text())
     assert classifier.temperature == result["temperature"] != 1.0
     rows = [row for row in pq.read_table(trained / "predictions.parquet").to_pylist() if row["split"] == "valid"]
@@ -112,7 +112,7 @@ def test_a_set_without_a_mistake_asks_for_no_certainty() -> None:
     assert found[0, 0] == pytest.approx(1 - 1 / 12 / 2, abs=1e-3)  # the share that the right class counts for
 
 
-def test_pairs_empty_texts_and_long_ones(classifier: Classifier) -> None:
+def test_pairs_empty_texts_and_long_ones(classifier: TextClassifier) -> None:
     answers = classifier.predict(["", ("witty", "dull"), "dull " * 500, "\U0001f600 ﷽"])
     assert all(sum(answer.probabilities.values()) == pytest.approx(1.0) for answer in answers)
     assert classifier.predict([]) == []
@@ -131,12 +131,12 @@ def test_the_temperature_survives_a_folder_and_a_bad_one_is_refused(trained: Pat
     assert load(tmp_path / "m").temperature == 1.0  # a folder from before there was one
 
 
-def test_what_is_no_classifier_says_so(base: Path, trained: Path, tmp_path: Path, classifier: Classifier) -> None:
+def test_what_is_no_classifier_says_so(base: Path, trained: Path, tmp_path: Path, classifier: TextClassifier) -> None:
     with pytest.raises(ModelError, match=r"is a masked model, and no classifier: `headstart finetune`"):
-        Classifier.load(base)
+        TextClassifier.load(base)
     save(Checkpoint(load(trained).model), tmp_path / "bare")
     with pytest.raises(ModelError, match="has no tokenizer"):
-        Classifier.load(tmp_path / "bare")
+        TextClassifier.load(tmp_path / "bare")
     with pytest.raises(ConfigError, match=r"abstain_below is 2, and must be from 0 to 1"):
         classifier.predict(["a"], abstain_below=2)
     with pytest.raises(ConfigError, match=r"text 2 is 3, expected a string"):
@@ -145,10 +145,10 @@ def test_what_is_no_classifier_says_so(base: Path, trained: Path, tmp_path: Path
 
 def test_labels_without_names_are_numbers(trained: Path) -> None:
     checkpoint = load(trained)
-    assert Classifier(Checkpoint(checkpoint.model, (), checkpoint.tokenizer)).labels == ("0", "1")
+    assert TextClassifier(Checkpoint(checkpoint.model, (), checkpoint.tokenizer)).labels == ("0", "1")
 
 
-def test_predicting_changes_nothing(classifier: Classifier) -> None:
+def test_predicting_changes_nothing(classifier: TextClassifier) -> None:
     before = [p.clone() for p in classifier.model.parameters()]
     classifier.predict(TEXTS)
     assert all(torch.equal(a, b) for a, b in zip(before, classifier.model.parameters(), strict=True))

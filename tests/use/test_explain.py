@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier as ClassifierHead
-from headstart.config import ModelConfig
+from headstart.config import ClassifierConfig, ModelConfig
 from headstart.errors import ConfigError, ModelError, TokenizerError
 from headstart.model.attention import Attention
 from headstart.model.heads import ClassifierHead as Head
@@ -24,7 +23,7 @@ from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use import explain as explaining
-from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.classifier import Text, TextClassifier, calibrated
 from headstart.use.explain import Completeness, explain, faithfulness, gradients, log_odds, occlusion
 from headstart.use.words import group_words, parted, read
 from tests.studies.made_up import BAD, GOOD, reviews
@@ -45,21 +44,21 @@ ODD = [
 
 
 @pytest.fixture(scope="module", params=KINDS_OF_MODEL)
-def classifier(request: pytest.FixtureRequest) -> Classifier:
-    return Classifier(reviewer(request.param), "cpu")
+def classifier(request: pytest.FixtureRequest) -> TextClassifier:
+    return TextClassifier(reviewer(request.param), "cpu")
 
 
 @pytest.fixture(scope="module")
-def both_ways() -> Classifier:
-    return Classifier(reviewer("small"), "cpu")
+def both_ways() -> TextClassifier:
+    return TextClassifier(reviewer("small"), "cpu")
 
 
-def untrained(tokenizer: Tokenizer, name: str = "small", **changes: Any) -> Classifier:
-    return Classifier(Checkpoint(fresh(name, tokenizer, **changes), ("neg", "pos"), tokenizer), "cpu")
+def untrained(tokenizer: Tokenizer, name: str = "small", **changes: Any) -> TextClassifier:
+    return TextClassifier(Checkpoint(fresh(name, tokenizer, **changes), ("neg", "pos"), tokenizer), "cpu")
 
 
 @pytest.fixture(scope="module")
-def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> TextClassifier:
     """A causal model without mask, padding, or any special token around a text."""
     folder = tmp_path_factory.mktemp("gpt2")
     write_gpt2(folder, "<|endoftext|>")
@@ -71,11 +70,11 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def words_of(classifier: Classifier, text: Text) -> list[str]:
+def words_of(classifier: TextClassifier, text: Text) -> list[str]:
     return [word.text for word in read(classifier, text).words]
 
 
-def check_words(classifier: Classifier, text: str) -> None:
+def check_words(classifier: TextClassifier, text: str) -> None:
     """Words stand where they say, in order, apart, and every token that is not special is in one of them."""
     found = read(classifier, text)
     end = 0
@@ -114,7 +113,7 @@ def test_words_of_any_text(kind: str) -> None:
         check_words(classifier, text)
 
 
-def test_what_is_one_character_to_a_reader_is_never_parted(gpt2: Classifier) -> None:
+def test_what_is_one_character_to_a_reader_is_never_parted(gpt2: TextClassifier) -> None:
     wide = untrained(gpt2.tokenizer, "gpt2", window=200)
     for character in [*EMOJI, "e\u0301", "क्षि"]:
         assert words_of(wide, f"{character} {character}") == [character, character]
@@ -129,7 +128,7 @@ def test_tokens_of_any_spans_are_each_in_one_word(text: str, data: st.DataObject
     assert [n for group in groups for n in group] == list(range(len(edges) - 1)) and all(groups)
 
 
-def test_a_pair_keeps_its_texts_apart(both_ways: Classifier) -> None:
+def test_a_pair_keeps_its_texts_apart(both_ways: TextClassifier) -> None:
     found = read(both_ways, ("the wise page", "dull line"))
     assert [(w.text, w.start, w.second) for w in found.words] == [
         *(("the", 0, False), ("wise", 4, False), ("page", 9, False)),
@@ -139,7 +138,7 @@ def test_a_pair_keeps_its_texts_apart(both_ways: Classifier) -> None:
     assert found.segments is not None and found.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
-def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: Classifier) -> None:
+def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: TextClassifier) -> None:
     found = explain(classifier, "page " * 40, orders=2)
     assert (len(found.words), found.cut) == (30, 10)  # of the window of 32, two are special
     assert explain(classifier, "page " * 30, orders=2).cut == 0
@@ -151,14 +150,14 @@ def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: Cla
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def toy(tmp_path_factory: pytest.TempPathFactory) -> TextClassifier:
     """Two classes on the mean of the token embeddings, and nothing between: a linear model."""
     folder = tmp_path_factory.mktemp("toy")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "book", "##ish"]
     (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     config = ModelConfig(len(pieces), 4, 1, 1, 4, norm="pre", embedding_norm=False, dropout=0.0, pooler=False)
     torch.manual_seed(3)
-    model = Model.build(config, ClassifierHead(2, pool="mean", dropout=0.0))
+    model = Model.build(config, ClassifierConfig(2, pool="mean", dropout=0.0))
     with torch.no_grad():
         for block in (model.backbone.layers[0].attention.out, model.backbone.layers[0].feed_forward.down):  # type: ignore[union-attr]
             block.weight.zero_()  # type: ignore[union-attr, operator]
@@ -167,10 +166,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
         assert isinstance(model.head, Head)
         model.head.out.weight.normal_()
     model.backbone.norm = None
-    return Classifier(Checkpoint(model.eval(), ("neg", "pos"), Tokenizer.load(folder)), "cpu")
+    return TextClassifier(Checkpoint(model.eval(), ("neg", "pos"), Tokenizer.load(folder)), "cpu")
 
 
-def test_a_linear_model_is_explained_exactly(toy: Classifier) -> None:
+def test_a_linear_model_is_explained_exactly(toy: TextClassifier) -> None:
     """The weight of a token is slope times way: (w₁ - w₀) · (e - e of the mask) / L."""
     reading = read(toy, "good bookish bad")  # [CLS] good book ##ish bad [SEP]
     assert reading.owner.tolist() == [-1, 0, 1, 1, 2, -1]
@@ -188,7 +187,7 @@ def test_a_linear_model_is_explained_exactly(toy: Classifier) -> None:
 
 
 @pytest.mark.parametrize("text", [*TEXTS[:5], ("the wise poem", "a dull page"), "witty", "a dull 🙂 e\u0301lan."])
-def test_weights_sum_to_the_change_of_the_logit(classifier: Classifier, text: Text) -> None:
+def test_weights_sum_to_the_change_of_the_logit(classifier: TextClassifier, text: Text) -> None:
     found = explain(classifier, text, orders=0)
     whole = found.completeness
     assert whole is not None and whole.holds and whole.error <= 0.01
@@ -201,7 +200,7 @@ def test_weights_sum_to_the_change_of_the_logit(classifier: Classifier, text: Te
     assert sum(word.weight for word in found.words) == pytest.approx(change, abs=0.01 * abs(change) + 1e-4)
 
 
-def logit_of(classifier: Classifier, ids: Any, label: str, segments: Any = None) -> float:
+def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = None) -> float:
     """log p / (1 - p), by the model's plain forward pass on one sequence."""
     given_segments = None if segments is None else torch.as_tensor(np.array(segments))
     with torch.no_grad():
@@ -211,7 +210,7 @@ def logit_of(classifier: Classifier, ids: Any, label: str, segments: Any = None)
     return float(logits[number]) - math.log(sum(math.exp(z) for z in others))
 
 
-def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_ways: Classifier) -> None:
+def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_ways: TextClassifier) -> None:
     reading = read(both_ways, TEXTS[0])
     _, whole = gradients(both_ways, reading, 0)
     _, poor = gradients(both_ways, reading, 0, most=1)
@@ -221,15 +220,19 @@ def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_way
     assert Completeness(0.00009, 3.0, 3.0, 4).holds and not Completeness(0.001, 3.0, 3.0, 4).holds
 
 
-def test_three_classes_and_the_logit_of_one(both_ways: Classifier) -> None:
-    three = Classifier(Checkpoint(fresh("small", both_ways.tokenizer, 3), ("a", "b", "c"), both_ways.tokenizer), "cpu")
+def test_three_classes_and_the_logit_of_one(both_ways: TextClassifier) -> None:
+    three = TextClassifier(
+        Checkpoint(fresh("small", both_ways.tokenizer, 3), ("a", "b", "c"), both_ways.tokenizer), "cpu"
+    )
     for label in "abc":
         found = explain(three, TEXTS[0], label=label, orders=0)
         assert found.label == label and found.completeness is not None and found.completeness.holds
     assert log_odds(np.log([[0.2, 0.3, 0.5]]), 2) == pytest.approx([0.0], abs=1e-12)
 
 
-def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(gpt2: Classifier, tmp_path: Path) -> None:
+def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(
+    gpt2: TextClassifier, tmp_path: Path
+) -> None:
     found = explain(gpt2, "the book", orders=0)
     assert found.completeness is not None and found.completeness.holds
     hook = gpt2.model.backbone.embeddings.tokens.register_forward_hook(lambda _, __, out: torch.zeros_like(out))
@@ -248,7 +251,7 @@ def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(gp
 # --- occlusion ------------------------------------------------------------------------------------------------------
 
 
-def test_occlusion_is_the_loss_by_one_mask(classifier: Classifier) -> None:
+def test_occlusion_is_the_loss_by_one_mask(classifier: TextClassifier) -> None:
     text = ("this clumsy tale", "of a dull voice")
     found = explain(classifier, text, method="occlusion", orders=0)
     assert found.completeness is None
@@ -259,7 +262,7 @@ def test_occlusion_is_the_loss_by_one_mask(classifier: Classifier) -> None:
         assert word.weight == pytest.approx(whole - logit_of(classifier, ids, found.label, reading.segments), abs=1e-4)
 
 
-def test_without_a_mask_a_word_is_left_out(gpt2: Classifier) -> None:
+def test_without_a_mask_a_word_is_left_out(gpt2: TextClassifier) -> None:
     found = explain(gpt2, "the book of été", method="occlusion", label="neg", orders=0)
     texts = ["the book of été", " book of été", "the of été", "the book été", "the book of"]
     logits = log_odds(gpt2.logits(texts), 0)
@@ -273,7 +276,7 @@ def test_without_a_mask_a_word_is_left_out(gpt2: Classifier) -> None:
 
 
 @pytest.mark.parametrize("method", ["gradients", "occlusion"])
-def test_the_words_that_carry_the_opinion_rank_first(classifier: Classifier, method: Any) -> None:
+def test_the_words_that_carry_the_opinion_rank_first(classifier: TextClassifier, method: Any) -> None:
     right = [(text, label) for label, text in reviews(40, 33) if classifier.predict([text])[0].label == label]
     assert len(right) > 36
     hits = 0
@@ -284,7 +287,7 @@ def test_the_words_that_carry_the_opinion_rank_first(classifier: Classifier, met
     assert hits >= 0.9 * len(right)
 
 
-def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: Classifier) -> None:
+def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: TextClassifier) -> None:
     text = "the witty story and every page"
     found = {label: explain(both_ways, text, label=label, orders=0) for label in both_ways.labels}
     weights = {label: {word.text: word.weight for word in each.words} for label, each in found.items()}
@@ -297,7 +300,7 @@ def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: Classifier
 # --- faithfulness ---------------------------------------------------------------------------------------------------
 
 
-def test_faithfulness_is_the_mean_of_the_distance_between_two_curves(both_ways: Classifier) -> None:
+def test_faithfulness_is_the_mean_of_the_distance_between_two_curves(both_ways: TextClassifier) -> None:
     """Three words, so one and two of them are deleted: by hand, in all six orders."""
     text = "witty page line"
     reading = read(both_ways, text)
@@ -310,7 +313,7 @@ def test_faithfulness_is_the_mean_of_the_distance_between_two_curves(both_ways: 
     assert found.score == found.random - found.top
 
 
-def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: Classifier) -> None:
+def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: TextClassifier) -> None:
     draw = np.random.default_rng(0)
     good: list[float] = []
     shuffled: list[float] = []
@@ -327,12 +330,12 @@ def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: Class
     assert abs(np.mean(shuffled)) < 0.1 < np.mean(good) - np.mean(shuffled)
 
 
-def test_the_same_question_has_the_same_answer(both_ways: Classifier) -> None:
+def test_the_same_question_has_the_same_answer(both_ways: TextClassifier) -> None:
     first, second = (explain(both_ways, TEXTS[0]) for _ in range(2))
     assert first == second
 
 
-def test_long_texts_are_deleted_in_few_steps(both_ways: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_deleted_in_few_steps(both_ways: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     whole = explaining._log_probabilities
     monkeypatch.setattr(explaining, "_log_probabilities", lambda c, r, s: rows.append(len(r)) or whole(c, r, s))  # type: ignore[func-returns-value]
@@ -345,7 +348,7 @@ def test_long_texts_are_deleted_in_few_steps(both_ways: Classifier, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["small", "lab", "bert-tiny", "mpnet-base", "gpt2"])
-def test_maps_are_what_the_model_multiplies_by(name: str, both_ways: Classifier) -> None:
+def test_maps_are_what_the_model_multiplies_by(name: str, both_ways: TextClassifier) -> None:
     """weights · values, projected, is what the fast attention gives: so these are the weights it used."""
     classifier = untrained(both_ways.tokenizer, name)
     seen: list[tuple[torch.Tensor, torch.Tensor, Attention]] = []
@@ -376,14 +379,14 @@ def test_maps_are_what_the_model_multiplies_by(name: str, both_ways: Classifier)
         assert torch.allclose(module.out(mixed.transpose(0, 1).flatten(1)), out, atol=1e-5)
 
 
-def test_maps_are_brought_only_when_asked_for_and_leave_no_hook(both_ways: Classifier) -> None:
+def test_maps_are_brought_only_when_asked_for_and_leave_no_hook(both_ways: TextClassifier) -> None:
     assert explain(both_ways, "a page", orders=0).attention is None
     explain(both_ways, "a page", attention=True)
     for module in both_ways.model.modules():
         assert not module._forward_hooks and not module._forward_pre_hooks
 
 
-def test_a_prediction_in_another_thread_is_not_touched(both_ways: Classifier) -> None:
+def test_a_prediction_in_another_thread_is_not_touched(both_ways: TextClassifier) -> None:
     """A server explains one text while it predicts others, with one model."""
     texts, stop = TEXTS[:3], Event()
     expected = both_ways.logits(texts)
@@ -408,7 +411,7 @@ def test_a_prediction_in_another_thread_is_not_touched(both_ways: Classifier) ->
 
 @pytest.mark.parametrize("method", ["gradients", "occlusion"])
 @pytest.mark.parametrize("text", ["", "   ", ("", "")])
-def test_a_text_without_words(classifier: Classifier, gpt2: Classifier, text: Text, method: Any) -> None:
+def test_a_text_without_words(classifier: TextClassifier, gpt2: TextClassifier, text: Text, method: Any) -> None:
     found = explain(classifier, text, method=method, attention=True)
     assert found.words == () and found.faithfulness is None and found.cut == 0
     whole = found.completeness
@@ -417,12 +420,12 @@ def test_a_text_without_words(classifier: Classifier, gpt2: Classifier, text: Te
     assert explain(gpt2, "", method=method).words == ()
 
 
-def test_one_word_has_no_order(classifier: Classifier) -> None:
+def test_one_word_has_no_order(classifier: TextClassifier) -> None:
     found = explain(classifier, "witty")
     assert [word.text for word in found.words] == ["witty"] and found.faithfulness is None
 
 
-def test_the_probabilities_are_those_of_a_prediction(classifier: Classifier) -> None:
+def test_the_probabilities_are_those_of_a_prediction(classifier: TextClassifier) -> None:
     found = explain(classifier, TEXTS[1], orders=0)
     [predicted] = classifier.predict([TEXTS[1]])
     assert found.label == predicted.label
@@ -430,7 +433,7 @@ def test_the_probabilities_are_those_of_a_prediction(classifier: Classifier) -> 
     assert calibrated(classifier.logits([TEXTS[1]]), 2.0)[0].tolist() == pytest.approx([*found.probabilities.values()])
 
 
-def test_plain_data(both_ways: Classifier) -> None:
+def test_plain_data(both_ways: TextClassifier) -> None:
     found = explain(both_ways, "the witty page").to_json()
     assert list(found) == ["label", "method", "probabilities", "words", "completeness", "faithfulness", "cut"]
     assert [list(word) for word in found["words"]] == [["text", "start", "end", "weight"]] * 3
@@ -441,7 +444,7 @@ def test_plain_data(both_ways: Classifier) -> None:
     assert pair["completeness"] is None and pair["faithfulness"] is None
 
 
-def test_questions_that_have_no_answer(both_ways: Classifier) -> None:
+def test_questions_that_have_no_answer(both_ways: TextClassifier) -> None:
     with pytest.raises(ConfigError, match="label is 'poss': did you mean 'pos'"):
         explain(both_ways, "a", label="poss")
     with pytest.raises(ConfigError, match="method is 'gradient': did you mean 'gradients'"):

@@ -21,15 +21,15 @@ import torch
 
 import headstart
 from headstart.checkpoints.folder import Checkpoint, load, read_safetensors, save
-from headstart.config import Activation, Direction, NextToken, Norm, Pool, Positions
-from headstart.config import Classifier as Head
+from headstart.config import Activation, Direction, NextTokenConfig, Norm, Pool, Positions
+from headstart.config import ClassifierConfig as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset, usual_head
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use import export as exporting
 from headstart.use import onnx as onnx_files
-from headstart.use.classifier import Classifier, Text
+from headstart.use.classifier import Text, TextClassifier
 from headstart.use.export import EXACT, Exported, Form, export
 from headstart.use.onnx import OnnxClassifier, write_onnx
 from tests.model.drawn import stirred
@@ -55,12 +55,12 @@ PAIRS: list[Text] = [
 ]
 
 
-def make(tokenizer: Tokenizer, name: str = "small", head: Head | None = None, **changes: Any) -> Classifier:
+def make(tokenizer: Tokenizer, name: str = "small", head: Head | None = None, **changes: Any) -> TextClassifier:
     """A classifier with weights large enough that any mistake shows."""
     config = preset(name, **(SMALL | {"vocabulary": tokenizer.size} | changes))
     model = stirred(Model.build(config, head or usual_head(config, "classifier", 3)), 5)
     labels = tuple("abcdefg"[: head.classes if head else 3])
-    return Classifier(Checkpoint(model, labels, tokenizer, 1.7), "cpu")
+    return TextClassifier(Checkpoint(model, labels, tokenizer, 1.7), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +72,13 @@ def tokenizers(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
     return found
 
 
-def written(classifier: Classifier, folder: Path, *, int8: bool = False) -> OnnxClassifier:
+def written(classifier: TextClassifier, folder: Path, *, int8: bool = False) -> OnnxClassifier:
     folder.mkdir()
     write_onnx(classifier, folder, int8=int8)
     return OnnxClassifier.load(folder)
 
 
-def assert_same(classifier: Classifier, exported: OnnxClassifier, texts: list[Text]) -> None:
+def assert_same(classifier: TextClassifier, exported: OnnxClassifier, texts: list[Text]) -> None:
     expected = classifier.logits(texts)
     assert np.ptp(expected, axis=0).max() > 0.1  # the texts do get different answers
     assert np.abs(exported.logits(texts) - expected).max() <= EXACT
@@ -229,7 +229,7 @@ def forms(made: dict[Form, tuple[Path, Exported]]) -> dict[str, Path]:
 def quick(forms: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tracing takes a second: what the trained model gives is copied."""
 
-    def copy(classifier: Classifier, folder: Path, *, int8: bool) -> None:
+    def copy(classifier: TextClassifier, folder: Path, *, int8: bool) -> None:
         shutil.copytree(forms["onnx-int8" if int8 else "onnx"], folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(exporting, "write_onnx", copy)
@@ -345,7 +345,7 @@ def test_a_bare_model_folder_needs_valid_texts(trained: Path, world: Path, tmp_p
 def test_a_file_goes_before_the_runs_own_texts(trained: Path, tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "few.csv").write_text("review,stars\na tender story,pos\na dull page,neg\nwise,pos\n")
-    found = export(trained, tmp_path / "out", "onnx", valid=tmp_path / "few.csv", remark=said.append).comparison
+    found = export(trained, tmp_path / "out", "onnx", valid=tmp_path / "few.csv", log=said.append).comparison
     assert found is not None
     assert found.texts == 3
     assert any("review" in line for line in said)
@@ -395,7 +395,7 @@ def test_a_missing_extra_is_one_line(
 # --- hf and lab -----------------------------------------------------------------------------------------------------
 
 
-def as_run(classifier: Classifier, folder: Path) -> Path:
+def as_run(classifier: TextClassifier, folder: Path) -> Path:
     """A run folder of this model, with three valid texts."""
     checkpoint = Checkpoint(classifier.model, classifier.labels, classifier.tokenizer, classifier.temperature)
     save(checkpoint, folder / "model")
@@ -425,7 +425,7 @@ def test_the_labs_file_has_the_same_bits(tokenizer: Tokenizer, tmp_path: Path) -
 def test_a_tensor_that_came_back_changed_is_refused(
     form: Any, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Model.build(preset("lab", vocabulary=50, width=8), NextToken())
+    model = Model.build(preset("lab", vocabulary=50, width=8), NextTokenConfig())
     if form == "hf":
         model = Model.build(preset("bert-tiny", vocabulary=50))
     save(Checkpoint(model), tmp_path / "model")
@@ -491,7 +491,7 @@ def test_a_base_that_came_back_changed_is_refused(base: Path, tmp_path: Path, mo
 
 
 def test_weights_without_a_tokenizer_are_no_base(tmp_path: Path) -> None:
-    save(Checkpoint(Model.build(preset("lab", vocabulary=50, width=8), NextToken())), tmp_path / "model")
+    save(Checkpoint(Model.build(preset("lab", vocabulary=50, width=8), NextTokenConfig())), tmp_path / "model")
     with pytest.raises(ModelError, match="has no tokenizer"):
         export(tmp_path / "model", tmp_path / "out", "base")
     assert not (tmp_path / "out").exists()
@@ -527,7 +527,7 @@ def test_the_script_of_the_docs_needs_neither_headstart_nor_torch(
     texts = ["Élan vital", "", "dull " * 50, "a tender, witty book"]
     causal = make(tokenizers["gpt2"], "gpt2", layers=1)
     written(causal, tmp_path / "causal")
-    for model, folder in [(Classifier.load(trained), forms["onnx"]), (causal, tmp_path / "causal")]:
+    for model, folder in [(TextClassifier.load(trained), forms["onnx"]), (causal, tmp_path / "causal")]:
         (tmp_path / "reviews-onnx").symlink_to(folder)
         arguments = [sys.executable, "run.py", *texts]
         done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=120)

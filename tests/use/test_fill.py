@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headstart.checkpoints.exchange import write_published
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier, HeadConfig, Masked, MaskedNextSentence, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerError
 from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
@@ -43,7 +43,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def tiny(name: str = "bert-tiny", head: HeadConfig | None = None, *, vocabulary: int = 15, **changes: Any) -> Model:
     torch.manual_seed(0)
-    model = Model.build(preset(name, vocabulary=vocabulary, **(SIZES | changes)), head or Masked()).eval()
+    model = Model.build(preset(name, vocabulary=vocabulary, **(SIZES | changes)), head or MaskedConfig()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -97,9 +97,9 @@ def test_special_tokens_are_not_offered_however_likely(words: Tokenizer) -> None
 
 
 def test_berts_two_heads_fill_like_the_one(words: Tokenizer) -> None:
-    two = tiny(head=MaskedNextSentence())
+    two = tiny(head=MaskedNextSentenceConfig())
     assert isinstance(two.head, MaskedNextSentenceHead)
-    one = two.with_head(Masked())
+    one = two.with_head(MaskedConfig())
     assert isinstance(one.head, MaskedHead)
     one.head.load_state_dict(two.head.masked.state_dict())
     assert fill(two, words, "un [MASK] trois") == fill(one, words, "un [MASK] trois")
@@ -147,8 +147,8 @@ def _from_sentencepiece(data: bytes) -> Tokenizer:
 @pytest.mark.parametrize(
     ("name", "head", "found"),
     [
-        ("lab", NextToken(), "causal model with a next-token head"),
-        ("bert-tiny", Classifier(classes=2), "bidirectional model with a classifier head"),
+        ("lab", NextTokenConfig(), "causal model with a next-token head"),
+        ("bert-tiny", ClassifierConfig(classes=2), "bidirectional model with a classifier head"),
     ],
 )
 def test_a_model_that_cannot_fill_a_gap(name: str, head: HeadConfig, found: str, words: Tokenizer) -> None:
@@ -193,7 +193,7 @@ def test_other_things_that_cannot_work(words: Tokenizer, tmp_path: Path) -> None
 def test_a_model_that_has_learned_to_count_fills_the_gaps(words: Tokenizer) -> None:
     torch.manual_seed(0)
     changes = SIZES | {"width": 32, "feed_forward": 64, "dropout": 0.0, "attention_dropout": 0.0}
-    model = Model.build(preset("small", vocabulary=words.size, **changes), Masked())
+    model = Model.build(preset("small", vocabulary=words.size, **changes), MaskedConfig())
     counting = words.encode(" ".join(WORDS * 2))
     ids = torch.cat([torch.tensor(words.wrap(counting[first:], window=8)[0]) for first in range(10)])
     layout = Flat.of([8] * 10)

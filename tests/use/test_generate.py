@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headstart.checkpoints.exchange import write_published
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier, HeadConfig, Masked, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.model.heads import NextTokenHead
 from headstart.model.layout import Cached, Dense, Flat
@@ -59,7 +59,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def tiny(name: str, vocabulary: int = len(SPECIALS) + len(WORDS), *, seed: int = 0, **changes: Any) -> Model:
     """A causal model with weights large enough that it has opinions."""
     torch.manual_seed(seed)
-    model = Model.build(preset(name, vocabulary=vocabulary, **(CAUSAL[name] | changes)), NextToken()).eval()
+    model = Model.build(preset(name, vocabulary=vocabulary, **(CAUSAL[name] | changes)), NextTokenConfig()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -408,8 +408,8 @@ def test_remarks_say_when_the_window_was_too_short(words: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("name", "head", "found"),
     [
-        ("bert-tiny", Masked(), "bidirectional model with a masked head"),
-        ("lab", Classifier(classes=2, pool="last"), "causal model with a classifier head"),
+        ("bert-tiny", MaskedConfig(), "bidirectional model with a masked head"),
+        ("lab", ClassifierConfig(classes=2, pool="last"), "causal model with a classifier head"),
         ("gpt2", None, "causal model with no head"),
     ],
 )
@@ -462,7 +462,7 @@ def test_a_model_that_has_learned_to_count_goes_on_counting(name: str, words: To
     """From any number, past the tenth and past the window; none of it is in the settings, all of it in the weights."""
     torch.manual_seed(0)
     changes = CAUSAL[name] | {"width": 32, "feed_forward": 64, "dropout": 0.0, "attention_dropout": 0.0}
-    model = Model.build(preset(name, vocabulary=words.size, **changes), NextToken())
+    model = Model.build(preset(name, vocabulary=words.size, **changes), NextTokenConfig())
     counting = words.encode(" ".join(WORDS * 3))
     begun = [words.wrap(counting[first:])[0][:WINDOW] for first in range(10)]
     middle = [counting[first:][:WINDOW] for first in range(10)]  # of a longer text

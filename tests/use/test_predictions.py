@@ -14,7 +14,7 @@ import pytest
 from headstart.errors import DataError, OutputError
 from headstart.reading.skipped import Skipped
 from headstart.use import predictions as module
-from headstart.use.classifier import Classifier
+from headstart.use.classifier import TextClassifier
 from headstart.use.predictions import predict_file
 from tests.studies.made_up import reviews
 
@@ -22,12 +22,12 @@ TEXTS = [text for _, text in reviews(12, 4)]
 
 
 @pytest.fixture(scope="module")
-def classifier(trained: Path) -> Classifier:
-    return Classifier.load(trained)
+def classifier(trained: Path) -> TextClassifier:
+    return TextClassifier.load(trained)
 
 
 @pytest.fixture(scope="module")
-def expected(classifier: Classifier) -> list[str | None]:
+def expected(classifier: TextClassifier) -> list[str | None]:
     return [answer.label for answer in classifier.predict(TEXTS)]
 
 
@@ -62,7 +62,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("out", ["csv", "tsv", "jsonl", "parquet"])
 @pytest.mark.parametrize("source", ["csv", "tsv", "jsonl", "parquet", "txt"])
 def test_any_form_to_any_form(
-    classifier: Classifier, expected: list[str], tmp_path: Path, source: str, out: str, monkeypatch: pytest.MonkeyPatch
+    classifier: TextClassifier,
+    expected: list[str],
+    tmp_path: Path,
+    source: str,
+    out: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 5)
     told: list[int] = []
@@ -81,7 +86,7 @@ def test_any_form_to_any_form(
     assert told == [5, 10, 12]
 
 
-def test_the_types_of_a_parquet_file_stay(classifier: Classifier, tmp_path: Path) -> None:
+def test_the_types_of_a_parquet_file_stay(classifier: TextClassifier, tmp_path: Path) -> None:
     schema = pa.schema([("review", pa.string()), ("day", pa.date32()), ("marks", pa.list_(pa.int16()))])
     pq.write_table(pa.table([TEXTS, [None] * 12, [[1, 2]] * 12], schema=schema), tmp_path / "a.parquet")
     predict_file(classifier, str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet"), text="review")
@@ -89,7 +94,7 @@ def test_the_types_of_a_parquet_file_stay(classifier: Classifier, tmp_path: Path
     assert [found.field(name) for name in schema.names] == list(schema)
 
 
-def test_labels_alone_and_doubt(classifier: Classifier, expected: list[str], tmp_path: Path) -> None:
+def test_labels_alone_and_doubt(classifier: TextClassifier, expected: list[str], tmp_path: Path) -> None:
     path = write(tmp_path / "in.csv")
     predict_file(classifier, str(path), str(tmp_path / "out.txt"))
     assert (tmp_path / "out.txt").read_text().splitlines() == expected
@@ -99,7 +104,7 @@ def test_labels_alone_and_doubt(classifier: Classifier, expected: list[str], tmp
 
 
 def test_from_standard_input_to_standard_output(
-    classifier: Classifier, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    classifier: TextClassifier, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(TEXTS)))
     predict_file(classifier, "-", "-")
@@ -111,17 +116,17 @@ def test_from_standard_input_to_standard_output(
         predict_file(classifier, "-", "-")
 
 
-def test_pairs(classifier: Classifier, tmp_path: Path) -> None:
+def test_pairs(classifier: TextClassifier, tmp_path: Path) -> None:
     rows = [{"sentence1": text, "sentence2": "a tale"} for text in TEXTS]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     said: list[str] = []
-    predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), remark=said.append)
+    predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), log=said.append)
     assert said == ["guessed: text column 'sentence1', second text column 'sentence2'"]
     answers = classifier.predict([(text, "a tale") for text in TEXTS])
     assert [row["predicted"] for row in read(tmp_path / "out.jsonl")] == [answer.label for answer in answers]
 
 
-def test_a_crash_leaves_no_file(classifier: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_leaves_no_file(classifier: TextClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 5)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in TEXTS) + '{"text": 5}\n')
     for form in ("csv", "parquet"):
@@ -147,7 +152,7 @@ def test_a_crash_leaves_no_file(classifier: Classifier, tmp_path: Path, monkeypa
     ],
 )
 def test_bad_input(
-    classifier: Classifier, tmp_path: Path, name: str, content: str | None, out: str, error: Any, words: str
+    classifier: TextClassifier, tmp_path: Path, name: str, content: str | None, out: str, error: Any, words: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
@@ -156,7 +161,7 @@ def test_bad_input(
     assert not (tmp_path / out).exists()
 
 
-def test_an_empty_file_gives_an_empty_one(classifier: Classifier, tmp_path: Path) -> None:
+def test_an_empty_file_gives_an_empty_one(classifier: TextClassifier, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text\n")
     for form in ("csv", "parquet", "jsonl"):
         assert predict_file(classifier, str(tmp_path / "in.csv"), str(tmp_path / f"out.{form}")).rows == 0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints = NDArray[np.int64]
-IGNORE = -100  # a target that no loss counts
+IGNORE_INDEX = -100  # a target that no loss counts
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def share_of(batch: Batch, share: int, shares: int) -> Batch | None:
     return Batch(**part)
 
 
-def random(*key: int) -> np.random.Generator:
+def rng(*key: int) -> np.random.Generator:
     """A stream of random numbers that the key alone decides."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
@@ -98,7 +98,7 @@ def random(*key: int) -> np.random.Generator:
 @lru_cache(maxsize=8)
 def order(count: int, seed: int, epoch: int) -> Ints:
     """(count,): the order in which an epoch visits its items."""
-    return random(seed, epoch, 0).permutation(count)
+    return rng(seed, epoch, 0).permutation(count)
 
 
 def flat(pieces: Sequence[NDArray[Any]]) -> dict[str, Any]:

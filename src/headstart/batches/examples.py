@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Batch, Ints, order, random, token_edges
+from headstart.batches.batch import Batch, Ints, order, rng, token_edges
 from headstart.batches.encoding import Encoded
 from headstart.errors import DataError
 
@@ -45,7 +45,7 @@ class ExampleBatches:
         whole = self.data.batch(order(len(self.data), self.seed, epoch)[edges[step] : edges[step + 1]])
         if not self.left_out:
             return whole
-        stays = random(self.seed, epoch, 1, step).random(len(whole.ids)) >= self.left_out
+        stays = rng(self.seed, epoch, 1, step).random(len(whole.ids)) >= self.left_out
         return thinned(whole, stays | np.isin(whole.ids.numpy(), self.keep))
 
     def edges(self, epoch: int) -> Ints:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from headstart.batches.batch import IGNORE, Batch, Ints, flat, order, random, token_edges
+from headstart.batches.batch import IGNORE_INDEX, Batch, Ints, flat, order, rng, token_edges
 from headstart.batches.masking import Masking, masks
 from headstart.errors import DataError, ModelError
 from headstart.store.store import Documents
@@ -179,14 +179,14 @@ class CausalBatches:
         low = step * visit.tokens
         high = min(low + visit.tokens + 1, visit.pieces.tokens)  # one more, for the last target
         ids, _ = visit.pieces.span(None if self.whole else visit.seed, epoch, low, high)
-        targets = np.append(ids[1:], IGNORE)[: visit.tokens]
-        targets[np.isin(targets, self.given)] = IGNORE
+        targets = np.append(ids[1:], IGNORE_INDEX)[: visit.tokens]
+        targets[np.isin(targets, self.given)] = IGNORE_INDEX
         rows = np.split(ids[: visit.tokens], np.arange(self.window, min(len(ids), visit.tokens), self.window))
         return Batch(**flat(rows), targets=torch.from_numpy(targets))
 
     def _apart(self, epoch: int, step: int) -> Batch:
         rows = [self.visit.pieces[number] for number in self.visit.numbers(epoch, step)]
-        targets = np.concatenate([np.append(row[1:], IGNORE) for row in rows])
+        targets = np.concatenate([np.append(row[1:], IGNORE_INDEX) for row in rows])
         return Batch(**flat(rows), targets=torch.from_numpy(targets))
 
 
@@ -272,7 +272,7 @@ class PairBatches:
         key = (self.seed, 0 if self.whole else epoch)
         rows, segments, labels = [], [], []
         for number in self.visit(epoch)[edges[step] : edges[step + 1]]:
-            ids, parts, label = self._pair(int(number), random(*key, int(number), 2))
+            ids, parts, label = self._pair(int(number), rng(*key, int(number), 2))
             rows.append(self.masking.hide(ids, (*key, int(number), 1)))
             segments.append(parts)
             labels.append(label)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Ints, random
+from headstart.batches.batch import Ints, rng
 from headstart.errors import ModelError
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ class Masking:
 
     def hide(self, ids: Ints, key: tuple[int, ...]) -> Hidden:
         """The ids with some of them hidden; the key decides which."""
-        draw = random(*key)
+        draw = rng(*key)
         chance, fate = draw.random(len(ids)), draw.random(len(ids))
         other = draw.integers(self.size, size=len(ids))
         if self.whole_words:  # a word shares the chance of its first piece

@@ -21,7 +21,7 @@ from headstart.checkpoints.keymap import rename_in, rename_out
 from headstart.checkpoints.lab import read_lab, read_pickle
 from headstart.checkpoints.mpnet import MPNET
 from headstart.checkpoints.roberta import CAMEMBERT, ROBERTA
-from headstart.config import Classifier, HeadConfig, read_head
+from headstart.config import ClassifierConfig, HeadConfig, read_head
 from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_you_mean
 from headstart.files import new_folder
 from headstart.model.model import Model
@@ -80,9 +80,9 @@ def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
             f"{', '.join(FAMILIES)}"
         )
     head = model.head_config
-    if isinstance(head, Classifier):
+    if isinstance(head, ClassifierConfig):
         usual = CLASSIFIERS[model.config.family]
-        if head != Classifier(classes=head.classes, dropout=head.dropout, **usual):
+        if head != ClassifierConfig(classes=head.classes, dropout=head.dropout, **usual):
             raise CheckpointError(
                 f"a {family.name} classifier in `transformers` has {usual}, and this one has "
                 f"pool = {head.pool!r}, pooler = {head.pooler!r}, read = {head.read!r}, bias = {head.bias}"
@@ -91,7 +91,7 @@ def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
     theirs = family.write_settings(model.config, pad=None if tokenizer is None else tokenizer.pad)
     table = family.tensor_sources(model)
     theirs |= {"architectures": [family.their_head(head)], "dtype": "float32"}
-    if isinstance(head, Classifier):
+    if isinstance(head, ClassifierConfig):
         names = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(head.classes))
         theirs |= {
             "id2label": {str(i): name for i, name in enumerate(names)},

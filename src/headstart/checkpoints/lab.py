@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headstart.checkpoints.folder import Checkpoint, fill
 from headstart.checkpoints.keymap import rename_in, rename_out, sources
-from headstart.config import Classifier, HeadConfig, NextToken
+from headstart.config import ClassifierConfig, HeadConfig, NextTokenConfig
 from headstart.errors import CheckpointError, ConfigError
 from headstart.files import new_file
 from headstart.model.model import Model
@@ -90,7 +90,7 @@ def write_lab(model: Model, path: str | Path) -> None:
             "only a model of the lab's kind (see `headstart params lab`) has a form in the lab's file"
         )
     head = model.head_config
-    if isinstance(head, Classifier) and head != Classifier(head.classes, pool="last", dropout=head.dropout):
+    if isinstance(head, ClassifierConfig) and head != ClassifierConfig(head.classes, pool="last", dropout=head.dropout):
         raise CheckpointError("the lab's classifier is one linear layer on the last token, and this one is not")
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     theirs = rename_out(state, sources(state, TABLE))
@@ -104,7 +104,7 @@ def _head(tensors: Mapping[str, Tensor], vocabulary: int) -> HeadConfig | None:
     if weight is None:
         return None
     rows = weight.shape[0]
-    return NextToken() if rows == vocabulary else Classifier(classes=rows, pool="last")
+    return NextTokenConfig() if rows == vocabulary else ClassifierConfig(classes=rows, pool="last")
 
 
 def _same_waves(waves: Tensor, width: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.cli.console import remark, table
+from headstart.cli.console import log, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +33,7 @@ def board(study: Study, quiet: bool) -> Iterator[None]:
     done = sum(run.done for run in study.plan)
     if done:
         rest = ": nothing is trained again, this is what they say" if done == len(study.plan) else ""
-        remark(f"{done} of {len(study.plan)} runs are done already{rest}")
+        log(f"{done} of {len(study.plan)} runs are done already{rest}")
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.live import Live
@@ -59,7 +59,7 @@ def _lines(watch: Watch, stop: threading.Event) -> None:
         for look in looks:
             if look.done and look.run.folder not in told:
                 told.add(look.run.folder)
-                remark(f"{look.run.title}: valid {look.best:.4f}  ({words(looks, watch.study.settings.jobs)})")
+                log(f"{look.run.title}: valid {look.best:.4f}  ({words(looks, watch.study.settings.jobs)})")
         if last:
             return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from headstart.cli import options
-from headstart.cli.console import console, print_json, remark, silent, table
+from headstart.cli.console import console, log, print_json, silent, table
 from headstart.studies.settings import CompareSettings
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     from headstart.report.records import read
     from headstart.studies.compare import open_study, run_study, workshop
 
-    say = silent if quiet else remark
+    say = silent if quiet else log
     if settings.jobs > 1 and not (out / "comparison.json").is_file():
         workshop()  # which is ready by the time that the data is read
-    study = open_study(settings, out, remark=say)
+    study = open_study(settings, out, log=say)
     if opening and not any(run.done for run in study.plan):
         say(opening)
     try:

@@ -29,13 +29,13 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def remark(text: str) -> None:
+def log(text: str) -> None:
     """A line for the person at the terminal, which is no part of the result."""
     typer.echo(text, err=True)
 
 
 def silent(text: str) -> None:
-    """Where --quiet was said, instead of `remark`."""
+    """Where --quiet was said, instead of `log`."""
 
 
 def left_out(count: int, first: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ def left_out(count: int, first: Sequence[str]) -> None:
     from headstart.reading.skipped import told
 
     for line in told(count, first):
-        remark(line)
+        log(line)
 
 
 def size(number: int) -> str:

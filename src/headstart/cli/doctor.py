@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.cli.console import console, left_out, print_json, remark, table
+from headstart.cli.console import console, left_out, log, print_json, table
 
 if TYPE_CHECKING:
     from headstart.doctor.findings import Finding, Lengths, Place, Report, Summary
@@ -91,8 +91,8 @@ def _load(path: Path) -> Tokenizer:
 
 def _say_what_was_read(splits: Mapping[str, Examples], skipped: Skipped | None) -> None:
     for name, examples in splits.items():
-        for guess in examples.remarks:
-            remark(f"{name}: {guess}")
+        for guess in examples.notes:
+            log(f"{name}: {guess}")
     if skipped is not None:
         left_out(skipped.count, skipped.lines)
 

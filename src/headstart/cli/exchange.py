@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headstart.cli.console import console, left_out, print_json, remark, size, table
+from headstart.cli.console import console, left_out, log, print_json, size, table
 from headstart.errors import ConfigError
 
 
@@ -69,7 +69,7 @@ def export_model(
         raise ConfigError("export", ["--text, --second, --label and --skip-bad say how --valid is read: give it too"])
     if valid is not None:
         texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
-    made = export(source, out, to, valid=texts, tolerance=tolerance, remark=remark)
+    made = export(source, out, to, valid=texts, tolerance=tolerance, log=log)
     if skipped is not None:
         left_out(skipped.count, skipped.lines)
     if as_json:

@@ -41,11 +41,11 @@ def explain_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Show which words of a text speak for a label and which against it, and how far that can be believed."""
-    from headstart.use.classifier import Classifier
+    from headstart.use.classifier import TextClassifier
     from headstart.use.explain import explain
 
     attention = attention or layer is not None or head is not None
-    classifier = Classifier.load(folder)
+    classifier = TextClassifier.load(folder)
     config = classifier.model.config
     _in_range("layer", layer, config.layers)
     _in_range("head", head, config.heads)
@@ -74,7 +74,7 @@ def _in_range(name: str, value: int | None, most: int) -> None:
 
 def _show(screen: Console, found: Explanation) -> None:
     """The text in colours, and the same in numbers for those who see none."""
-    from headstart.report.explanation import SLIGHT, greatest, remarks, stretches
+    from headstart.report.explanation import SLIGHT, greatest, notes, stretches
     from headstart.report.html import printable
 
     for part in range(1 if isinstance(found.text, str) else 2):
@@ -101,7 +101,7 @@ def _show(screen: Console, found: Explanation) -> None:
             rest = len(found.words) - TOP
             screen.print(f"and {rest} word{'s' if rest > 1 else ''} of less weight", highlight=False)
     screen.print()
-    for sentence in remarks(found):
+    for sentence in notes(found):
         screen.print(Text(sentence), highlight=False)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from headstart.cli.console import console, print_json, remark, table
+from headstart.cli.console import console, log, print_json, table
 from headstart.errors import CheckpointError, ConfigError, TokenizerError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def generate_text(
         raise ConfigError("generate", [f"count is {count}, and must be at least 1"])
     model, tokenizer = _open(folder)
     if temperature == 0 and (count > 1 or top_k is not None or top_p < 1):
-        remark("at temperature 0 the likeliest token is taken, whatever top-k, top-p and seed: try --temperature 0.8")
+        log("at temperature 0 the likeliest token is taken, whatever top-k, top-p and seed: try --temperature 0.8")
     texts: list[dict[str, object]] = []
     remarks: dict[str, None] = {}  # in order, each once
     for number in range(seed, seed + count):
@@ -68,7 +68,7 @@ def generate_text(
     if as_json:
         print_json({"prompt": prompt, **settings.to_mapping(), "texts": texts})
     for line in remarks:
-        remark(line)
+        log(line)
 
 
 def fill_masks(

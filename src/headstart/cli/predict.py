@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.console import left_out, print_json, remark, silent
+from headstart.cli.console import left_out, log, print_json, silent
 from headstart.cli.together import joined, refuse_streams
 
 EVERY = 5.0  # seconds between plain lines
@@ -36,20 +36,20 @@ def predict(
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
     from headstart.reading.skipped import Skipped
-    from headstart.use.classifier import Classifier
+    from headstart.use.classifier import TextClassifier
     from headstart.use.predictions import predict_file
 
     refuse_streams(source, out)
     skipped = Skipped() if skip_bad else None
     with joined() as first:
         quiet = quiet or not first
-        say = silent if quiet else remark
-        classifier = Classifier.load(folder, device)
+        say = silent if quiet else log
+        classifier = TextClassifier.load(folder, device)
         began = time.monotonic()
         with _progress(quiet) as progress:
             done = predict_file(
                 classifier, source, out, text=text, second=second, abstain_below=abstain_below,
-                skipped=skipped, remark=say, progress=progress, write=first,
+                skipped=skipped, log=say, progress=progress, write=first,
             )  # fmt: skip
         seconds = time.monotonic() - began
     if not first:
@@ -84,6 +84,6 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
             nonlocal last
             if time.monotonic() - last >= EVERY:
                 last = time.monotonic()
-                remark(f"{rows:,} texts")
+                log(f"{rows:,} texts")
 
         yield tell

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headstart.cli.console import remark, size
+from headstart.cli.console import log, size
 
 EVERY = 10.0  # seconds between plain lines
 
@@ -20,8 +20,8 @@ def reporter(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar() as listen:
-            yield listen
+        with _bar() as on_event:
+            yield on_event
     else:
         yield _Lines()
 
@@ -39,11 +39,11 @@ class _Lines:
             self.speed.see(event)
             if time.monotonic() - self.last >= EVERY:
                 self.last = time.monotonic()
-                remark(f"step {event.step}/{event.total}  {self.speed.words(event)}")
+                log(f"step {event.step}/{event.total}  {self.speed.words(event)}")
         elif kind == "Evaluated":
-            remark(_evaluated(event))
+            log(_evaluated(event))
         elif kind in ("Skipped", "Halved"):
-            remark(_odd(event))
+            log(_odd(event))
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _bar() -> Iterator[Callable[[Any], None]]:
         task = progress.add_task("", total=None, epoch="", words="")
         speed = _Speed()
 
-        def listen(event: Any) -> None:
+        def on_event(event: Any) -> None:
             kind = type(event).__name__
             if kind == "Step":
                 speed.see(event)
@@ -73,7 +73,7 @@ def _bar() -> Iterator[Callable[[Any], None]]:
             elif kind in ("Skipped", "Halved"):
                 progress.print(_odd(event), highlight=False)
 
-        yield listen
+        yield on_event
 
 
 class _Speed:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.console import remark
+from headstart.cli.console import log
 from headstart.config import read_pairs
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra
 
@@ -55,7 +55,7 @@ def serve_command(
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
-        from headstart.serve.server import is_loopback, listen, make_server
+        from headstart.serve.server import is_loopback, make_server, on_event
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -72,7 +72,7 @@ def serve_command(
         name, folder = named(argument)
         own = valid_examples(folder) if given is None and is_loopback(host) else ()
         models.append(open_served(name, folder, device, given or own))
-    with listen(host, port) as listener:
+    with on_event(host, port) as listener:
         address, actual = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         if not is_loopback(host):
@@ -82,7 +82,7 @@ def serve_command(
                 else "and no token protects it: give --token, or who can reach it may use it"
             )
             where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
-            remark(f"headstart: listening on {where}, {guarded}")
+            log(f"headstart: listening on {where}, {guarded}")
         typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")
         make_server(models, limits, token).run(sockets=[listener])
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headstart.cli import options
-from headstart.cli.console import console, print_json, remark, silent, size, table
+from headstart.cli.console import console, log, print_json, silent, size, table
 from headstart.cli.progress import reporter
 from headstart.studies.settings import SweepSettings
 
@@ -28,8 +28,8 @@ def _sweep(settings: SweepSettings, out: Path, resume: bool, quiet: bool, as_jso
     from headstart.studies.sweep import sweep
     from headstart.studies.trials import Sweep
 
-    with reporter(quiet) as listen:
-        result = sweep(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
+    with reporter(quiet) as on_event:
+        result = sweep(settings, out, resume=resume, on_event=on_event, log=silent if quiet else log)
     write_text(out / "report.html", render(read([out])))
     if as_json:
         print_json(result)

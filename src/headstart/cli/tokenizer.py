@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from headstart.cli.console import console, left_out, print_json, remark, table
+from headstart.cli.console import console, left_out, log, print_json, table
 from headstart.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def train(
     if skipped is not None:
         left_out(skipped.count, skipped.lines)
     if tokenizer.size < size:
-        remark(f"the corpus gives no more than {tokenizer.size:,} tokens; {size:,} were asked for")
+        log(f"the corpus gives no more than {tokenizer.size:,} tokens; {size:,} were asked for")
     typer.echo(f"{out / FILE}: {kind}, {tokenizer.size:,} tokens, fingerprint {tokenizer.fingerprint[:12]}")
 
 

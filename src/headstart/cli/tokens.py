@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.console import left_out, print_json, remark, size
+from headstart.cli.console import left_out, log, print_json, size
 from headstart.cli.together import cores, sharing
 
 if TYPE_CHECKING:
@@ -72,15 +72,15 @@ def tokens(
                 team=team,
             )
     except KeyboardInterrupt:
-        remark(f"{out} is half-written: the same command goes on from there")
+        log(f"{out} is half-written: the same command goes on from there")
         raise
     if team.rank > 0:
         return
     seconds = time.monotonic() - began
     if was_there:
-        remark(f"{out} already holds this store, whole and unchanged: nothing to do")
+        log(f"{out} already holds this store, whole and unchanged: nothing to do")
     elif bar.kept:
-        remark(f"{bar.kept:,} documents were there from an earlier run")
+        log(f"{bar.kept:,} documents were there from an earlier run")
     result = _result(store, None if was_there else (bar.documents - bar.kept) / seconds)
     if as_json:
         print_json(result)

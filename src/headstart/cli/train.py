@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headstart.cli import options
-from headstart.cli.console import console, left_out, print_json, remark, silent, table
+from headstart.cli.console import console, left_out, log, print_json, silent, table
 from headstart.cli.progress import reporter
 from headstart.cli.together import joined
 from headstart.config import Settings, read_toml
@@ -28,8 +28,8 @@ def study_command(
     def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
         with joined() as first:
             quiet = quiet or not first
-            with reporter(quiet) as listen:
-                result = run(settings, out, resume=resume, listen=listen, remark=silent if quiet else remark)
+            with reporter(quiet) as on_event:
+                result = run(settings, out, resume=resume, on_event=on_event, log=silent if quiet else log)
         if not first:
             return
         if as_json:
@@ -91,8 +91,8 @@ def evaluate_command(
 
     skipped = Skipped() if skip_bad else None
     with joined() as first:
-        say = remark if first else silent
-        scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, remark=say)
+        say = log if first else silent
+        scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, log=say)
     if not first:
         return
     if skipped is not None:
@@ -124,7 +124,7 @@ def verify_command(
         raise ConfigError(str(recipe), ["it does not say which study it is: add --study pretrain or --study finetune"])
     extra = [] if steps is None else ["--steps", str(steps)]
     with tempfile.TemporaryDirectory(prefix="headstart-verify-") as work:
-        verdict = verify_resume([found, str(recipe), *extra], Path(work), kills=kills, seed=seed, remark=remark)
+        verdict = verify_resume([found, str(recipe), *extra], Path(work), kills=kills, seed=seed, log=log)
     if as_json:
         print_json(asdict(verdict))
     elif verdict.identical:

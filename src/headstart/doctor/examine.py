@@ -75,7 +75,7 @@ def clean(
         scored = {key for other in parts[number + 1 :] for key in other.places}
         reasons = [_reason(part, row, scored) for row in range(len(part.rows))]
         kept = tuple(row for row, reason in zip(part.rows, reasons, strict=True) if reason is None)
-        cleaned[part.name] = Examples(rows=kept, remarks=())
+        cleaned[part.name] = Examples(rows=kept, notes=())
         removed[part.name] = dict(Counter(reason for reason in reasons if reason is not None))
     return cleaned, removed
 

@@ -1,8 +1,8 @@
 """Every parameter counted: by a closed formula from the config, and from the real tensors. The two must agree.
 
->>> from headstart.config import Classifier, NextToken
+>>> from headstart.config import ClassifierConfig, NextTokenConfig
 >>> from headstart.model.presets import preset
->>> count(preset("lab"), NextToken()).total, count(preset("lab"), Classifier(classes=2, pool="last")).total
+>>> count(preset("lab"), NextTokenConfig()).total, count(preset("lab"), ClassifierConfig(classes=2, pool="last")).total
 (21018401, 10968602)
 """
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headstart.config import (
-    Classifier,
+    ClassifierConfig,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
 )
 from headstart.model.model import Model
 
@@ -111,20 +111,20 @@ def _norm(name: str, c: ModelConfig, part: Literal["backbone", "head"] = "backbo
 
 def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
     d, v = c.width, c.vocabulary
-    if isinstance(head, Masked | MaskedNextSentence):
+    if isinstance(head, MaskedConfig | MaskedNextSentenceConfig):
         plus = f" + {d}" if c.bias else ""
         yield Block("head: dense", f"{d} × {d}{plus}", d * d + int(c.bias) * d, part="head")
         yield _norm("head: norm", c, "head")
-    if isinstance(head, NextToken | Masked | MaskedNextSentence):
+    if isinstance(head, NextTokenConfig | MaskedConfig | MaskedNextSentenceConfig):
         if c.tied:
             yield Block("head: vocabulary", "the token embedding, shared", v * d, part="head", shared=True)
         else:
             yield Block("head: vocabulary", f"{d} × {v}", d * v, part="head")
-        if not (c.tied and isinstance(head, NextToken)):
+        if not (c.tied and isinstance(head, NextTokenConfig)):
             yield Block("head: bias", f"{v}", v, part="head")
-    if isinstance(head, NextSentence | MaskedNextSentence):
+    if isinstance(head, NextSentenceConfig | MaskedNextSentenceConfig):
         yield Block("head: next sentence", f"{d} × 2 + 2", 2 * d + 2, part="head")
-    if isinstance(head, Classifier):
+    if isinstance(head, ClassifierConfig):
         if head.pooler in ("tanh", "relu"):
             yield Block("head: dense", f"{d} × {d} + {d}", d * d + d, part="head")
         k = head.classes
@@ -168,7 +168,7 @@ class TensorCount:
 
 def count_tensors(model: Model) -> TensorCount:
     """Parameters by looking at them, under the names that the formula gives the blocks."""
-    last = "head: next sentence" if isinstance(model.head_config, NextSentence) else "head: classifier"
+    last = "head: next sentence" if isinstance(model.head_config, NextSentenceConfig) else "head: classifier"
     blocks: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         block = next((block for pattern, block in _BLOCK_OF.items() if re.match(pattern, name)), last)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from headstart.config import (
-    Classifier,
+    ClassifierConfig,
     HeadConfig,
-    Masked,
-    MaskedNextSentence,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
     ModelConfig,
-    NextSentence,
-    NextToken,
+    NextSentenceConfig,
+    NextTokenConfig,
 )
 from headstart.errors import ModelError
 from headstart.model.backbone import Backbone
@@ -95,7 +95,7 @@ class MaskedNextSentenceHead(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    def __init__(self, config: ModelConfig, head: Classifier) -> None:
+    def __init__(self, config: ModelConfig, head: ClassifierConfig) -> None:
         super().__init__()
         self.config = head
         fresh = head.pooler in ("tanh", "relu")
@@ -126,20 +126,20 @@ Head = NextTokenHead | MaskedHead | NextSentenceHead | MaskedNextSentenceHead | 
 def build_head(config: ModelConfig, head: HeadConfig) -> Head:
     """The module for a head's settings, or a ModelError where it could not give an honest answer on this backbone."""
     causal = config.direction == "causal"
-    needs_pooler = isinstance(head, NextSentence | MaskedNextSentence) or (
-        isinstance(head, Classifier) and head.pooler == "backbone"
+    needs_pooler = isinstance(head, NextSentenceConfig | MaskedNextSentenceConfig) or (
+        isinstance(head, ClassifierConfig) and head.pooler == "backbone"
     )
-    if isinstance(head, NextToken) and not causal:
+    if isinstance(head, NextTokenConfig) and not causal:
         raise ModelError(
             "a next-token head on a bidirectional backbone would read its own answer: "
             "choose direction = 'causal', or a masked head"
         )
-    if isinstance(head, Masked | MaskedNextSentence | NextSentence) and causal:
+    if isinstance(head, MaskedConfig | MaskedNextSentenceConfig | NextSentenceConfig) and causal:
         raise ModelError(
             f"a {head.kind} head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head"
         )
-    if isinstance(head, Classifier) and causal and head.pool == "first":
+    if isinstance(head, ClassifierConfig) and causal and head.pool == "first":
         raise ModelError(
             "the first token of a causal model sees only itself, so every text would get one answer: "
             "choose pool = 'last' or 'mean'"
@@ -149,13 +149,13 @@ def build_head(config: ModelConfig, head: HeadConfig) -> Head:
             f"a {head.kind} head on the backbone's pooler needs a backbone that has one: set pooler = true"
         )
     match head:
-        case NextToken():
+        case NextTokenConfig():
             return NextTokenHead(config)
-        case Masked():
+        case MaskedConfig():
             return MaskedHead(config)
-        case NextSentence():
+        case NextSentenceConfig():
             return NextSentenceHead(config)
-        case MaskedNextSentence():
+        case MaskedNextSentenceConfig():
             return MaskedNextSentenceHead(config)
-        case Classifier():
+        case ClassifierConfig():
             return ClassifierHead(config, head)

@@ -1,9 +1,9 @@
 """A model: a backbone and a head. The head swap is an operation, and mutates nothing.
 
->>> from headstart.config import Classifier, NextToken
+>>> from headstart.config import ClassifierConfig, NextTokenConfig
 >>> from headstart.model.presets import preset
->>> language_model = Model.build(preset("lab", vocabulary=100), NextToken())
->>> classifier = language_model.with_head(Classifier(classes=2, pool="last"))
+>>> language_model = Model.build(preset("lab", vocabulary=100), NextTokenConfig())
+>>> classifier = language_model.with_head(ClassifierConfig(classes=2, pool="last"))
 >>> classifier.backbone is language_model.backbone  # what it has learned is what the new head stands on
 True
 """

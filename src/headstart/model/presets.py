@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headstart.config import HEADS, Classifier, Family, HeadConfig, ModelConfig
+from headstart.config import HEADS, ClassifierConfig, Family, HeadConfig, ModelConfig
 from headstart.errors import ConfigError, did_you_mean
 
 
@@ -128,4 +128,4 @@ def usual_head(config: ModelConfig, kind: str, classes: int = 2) -> HeadConfig:
         settings = {**settings, "pooler": "none"}
     if config.direction == "causal" and settings["pool"] == "first":  # which sees only itself
         settings = {**settings, "pool": "last"}
-    return Classifier(classes=classes, **settings)
+    return ClassifierConfig(classes=classes, **settings)

@@ -58,7 +58,7 @@ class Examples:
     """The rows of a labelled set, and what was guessed on the way, to be said aloud."""
 
     rows: tuple[Example, ...]
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def read_examples(
     """Read a labelled set, of any of the forms above.
 
     `text`, `second` and `label` name columns of a table; `second` is the other text of a pair. Those not named are
-    guessed, and the guess is in `remarks`. With `labelled=False` texts are read for prediction: labels are not asked
+    guessed, and the guess is in `notes`. With `labelled=False` texts are read for prediction: labels are not asked
     for, those there are left aside, and a `.txt` file may hold bare texts, one a line.
 
     Takes `skipped` to note bad rows there and go on; without it the first one raises `DataError`. A set without a
@@ -109,10 +109,10 @@ def read_examples(
     """
     path = Path(path)
     named = _Columns(text, second, label if labelled else None)
-    remarks: list[str] = []
+    notes: list[str] = []
     rows: list[Example] = []
     try:
-        for row in _rows(path, named, labelled, remarks, skipped):
+        for row in _rows(path, named, labelled, notes, skipped):
             rows.append(row)  # noqa: PERF402 (what was read before an error is kept)
     except DataError as error:
         if not rows:
@@ -125,12 +125,12 @@ def read_examples(
             else ""
         )
         raise DataError(path, f"holds no rows, expected at least one{why}", fix="give a file with texts")
-    return Examples(tuple(rows), tuple(remarks))
+    return Examples(tuple(rows), tuple(notes))
 
 
-def stream_texts(path: Path, remarks: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def stream_texts(path: Path, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
     """The texts of a file that is no table, one by one, their labels left aside."""
-    return _rows(path, _Columns(None, None, None), False, remarks, skipped)
+    return _rows(path, _Columns(None, None, None), False, notes, skipped)
 
 
 @dataclass(frozen=True)
@@ -143,22 +143,20 @@ class _Columns:
         return [name for name in (self.text, self.second, self.label) if name is not None]
 
 
-def _rows(
-    path: Path, named: _Columns, labelled: bool, remarks: list[str], skipped: Skipped | None
-) -> Iterator[Example]:
+def _rows(path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
     folder = is_folder(path)
     if not folder:
         open_bytes(path).close()  # a path that is not there is told before a suffix that is not known
     form = "" if folder else form_of(path, FORMS)
     if form in TABLES:
-        return _table_rows(path, named, labelled, remarks, skipped)
+        return _table_rows(path, named, labelled, notes, skipped)
     if named.given():
         problem = f"has no columns, and {', '.join(map(repr, named.given()))} was named as one"
         raise DataError(path, problem, fix=f"name columns only with {', '.join(TABLES)}")
     if folder:
-        return _folder_rows(path, labelled, remarks, skipped)
+        return _folder_rows(path, labelled, notes, skipped)
     if form == ".txt":
-        return _marked_rows(path, labelled, remarks, skipped)
+        return _marked_rows(path, labelled, notes, skipped)
     return _paired_rows(path, labelled, skipped)
 
 
@@ -166,12 +164,12 @@ def _rows(
 
 
 def _table_rows(
-    path: Path, named: _Columns, labelled: bool, remarks: list[str], skipped: Skipped | None
+    path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: Skipped | None
 ) -> Iterator[Example]:
     with open_table(path, skipped) as table:
         columns = _choose(table, named, labelled)
-        remarks.extend(table.remarks)
-        remarks.extend(_guesses(named, columns))
+        notes.extend(table.notes)
+        notes.extend(_guesses(named, columns))
         for line, values in table.rows(columns.given()):
             try:
                 yield _example(dict(zip(columns.given(), values, strict=True)), columns, path, line)
@@ -252,7 +250,7 @@ def _label(value: object, name: str, path: Path, line: int) -> str:
 # `label ||| text`
 
 
-def _marked_rows(path: Path, labelled: bool, remarks: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def _marked_rows(path: Path, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
     bare: bool | None = None
     for line, content in read_lines(path, skipped):
         if not content or content.isspace():
@@ -261,7 +259,7 @@ def _marked_rows(path: Path, labelled: bool, remarks: list[str], skipped: Skippe
         if bare is None:
             bare = not labelled and not mark
             if not labelled and mark:
-                remarks.append("read as `label ||| text`, the labels left aside")
+                notes.append("read as `label ||| text`, the labels left aside")
         if bare:
             yield Example(content, None, None, str(path), line)
         elif not mark:
@@ -336,7 +334,7 @@ def _beside(path: Path, *endings: str) -> Path:
 # Folders
 
 
-def _folder_rows(folder: Path, labelled: bool, remarks: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def _folder_rows(folder: Path, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
     try:
         inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         classes = {path: _texts_in(path) for path in inside if path.is_dir()}
@@ -348,7 +346,7 @@ def _folder_rows(folder: Path, labelled: bool, remarks: list[str], skipped: Skip
         raise DataError(folder, problem, fix=f"name a file inside it: {', '.join(names)}" if names else None)
     for each, files in classes.items():
         if not files:
-            remarks.append(f"no .txt files in {each}: left aside")
+            notes.append(f"no .txt files in {each}: left aside")
         for path in files:
             try:
                 text = "\n".join(content for _, content in read_lines(path)).strip()

@@ -57,7 +57,7 @@ class Table:
     columns: tuple[str, ...]
     words: tuple[str, ...]  # the columns that hold words, as far as the first row or the schema tells
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Cells]]]
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def check(self, name: str) -> str:
         """The name itself, if there is one such column."""
@@ -124,7 +124,7 @@ def as_text(value: object, name: str, path: Path, line: int) -> str:
     return value
 
 
-def _table(path: Path, columns: Sequence[str] | None, records: Iterator[_Record], remarks: Sequence[str] = ()) -> Table:
+def _table(path: Path, columns: Sequence[str] | None, records: Iterator[_Record], notes: Sequence[str] = ()) -> Table:
     """A table over records read one after the other. The first one is looked at to see which columns hold words,
     and, where no header says it, what the columns are."""
     first = next(records, None)
@@ -138,7 +138,7 @@ def _table(path: Path, columns: Sequence[str] | None, records: Iterator[_Record]
         for line, cells in chain([first] if first else [], records):
             yield line, tuple(cells.get(name) for name in wanted)
 
-    return Table(path, names, words, rows, tuple(remarks))
+    return Table(path, names, words, rows, tuple(notes))
 
 
 def _is_words(value: object) -> bool:
@@ -249,8 +249,8 @@ def _csv_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
         columns = _header(_csv_fields(lines, path, separator, None), path)
         rows = _csv_fields(lines, path, separator, skipped)
         fix = f"put quotes around a text that holds {separator!r} or a line break"
-        remarks = [] if separator == "," else [f"the columns are separated by {separator!r}"]
-        yield _table(path, columns, _even(rows, columns, path, fix, skipped), remarks)
+        notes = [] if separator == "," else [f"the columns are separated by {separator!r}"]
+        yield _table(path, columns, _even(rows, columns, path, fix, skipped), notes)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def render(explanation: Explanation) -> str:
         parts=[list(stretches(explanation, number)) for number in range(len(parts))],
         most=greatest(explanation),
         words=(ranked[:SHOWN_WORDS], ranked[SHOWN_WORDS:]),
-        remarks=remarks(explanation),
+        notes=notes(explanation),
         layers=[list(_layer(maps, layer, length)) for layer in range(len(maps.weights))],
         names=[shortened(token) for token in maps.tokens[:length]],
         left_out=len(maps.tokens) - length,
@@ -68,7 +68,7 @@ def render(explanation: Explanation) -> str:
     )  # fmt: skip
 
 
-def remarks(explanation: Explanation) -> list[str]:
+def notes(explanation: Explanation) -> list[str]:
     """What is to be known before the weights are believed, in sentences."""
     found = []
     if explanation.cut:

@@ -13,14 +13,14 @@ import torch
 from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import NextToken
+from headstart.config import NextTokenConfig
 from headstart.errors import HeadstartError, ModelError
 from headstart.model.model import Model
 from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.scores import Floats, classify, tokens_for
-from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.classifier import Text, TextClassifier, calibrated
 from headstart.use.explain import ORDERS, explain
 from headstart.use.generate import Generated, Sampling, stream
 
@@ -32,7 +32,7 @@ class ServedClassifier:
     """A classifier by its name, in the steps that a service takes: read the texts, answer them, say it as JSON."""
 
     name: str
-    classifier: Classifier
+    classifier: TextClassifier
     examples: tuple[Text, ...] = ()
 
     @property
@@ -53,7 +53,7 @@ class ServedClassifier:
             raise
 
     def probabilities(self, encoded: Encoded) -> Floats:
-        """(n, C), as `Classifier.probabilities` has them."""
+        """(n, C), as `TextClassifier.probabilities` has them."""
         ours = self.classifier
         with torch.inference_mode():
             found = classify(ours.model, encoded, ours.precision, tokens=self.tokens // ROUNDS)
@@ -62,7 +62,7 @@ class ServedClassifier:
         return calibrated(found, ours.temperature)
 
     def answers(self, rows: Floats, abstain_below: float | None) -> list[dict[str, Any]]:
-        """What /predict says of each row, in the words of `Classifier.predict`."""
+        """What /predict says of each row, in the words of `TextClassifier.predict`."""
         labels = self.classifier.labels
         said = []
         for row in rows:
@@ -118,9 +118,9 @@ Served = ServedClassifier | ServedLanguageModel
 def open_served(name: str, folder: Path, device: str = "auto", examples: tuple[Text, ...] = ()) -> Served:
     """A classifier or a causal language model, from a run folder, a model folder or one of `transformers`."""
     checkpoint = open_model(folder)
-    if isinstance(checkpoint.model.head_config, NextToken):
+    if isinstance(checkpoint.model.head_config, NextTokenConfig):
         return _language_model(name, checkpoint, device, folder, examples)
-    return ServedClassifier(name, Classifier(checkpoint, device, where=str(folder)), examples)
+    return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
 
 
 def _language_model(

@@ -50,7 +50,7 @@ LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one co
 SHARED = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # one budget for every arm
 INTERRUPTS = {signal.SIGINT}
 PATIENCE = 1.0  # seconds between looks at runs that others have
-Remark = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Study:
     def leaked(self) -> list[int]:
         return sorted(leaked_rows(self.splits["train"], self.splits["valid"], self.splits["test"]))
 
-    def work(self, remark: Remark) -> None:
+    def work(self, log: Log) -> None:
         """Do every run that is not done and that nobody else is doing, until all are done or have failed."""
         failed: set[Path] = set()
         while True:
@@ -102,22 +102,20 @@ class Study:
                 with claim(run.folder) as ours:
                     if not ours:
                         elsewhere = True
-                    elif not run.done and not self._do(run, remark):
+                    elif not run.done and not self._do(run, log):
                         failed.add(run.folder)
             if not elsewhere:
                 return
             time.sleep(PATIENCE)
 
-    def _do(self, run: Planned, remark: Remark) -> bool:
+    def _do(self, run: Planned, log: Log) -> bool:
         """One run; where it diverges or runs out of memory that is written down, and the others go on."""
         try:
             if run.arm.mode == "baseline":
                 baseline(run.settings["kind"], self.splits, run.settings, run.folder)
             else:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
-                finetune(
-                    settings, run.folder, splits=self.splits, resume=True, keep_model=run.keep_model, remark=remark
-                )
+                finetune(settings, run.folder, splits=self.splits, resume=True, keep_model=run.keep_model, log=log)
         except (TrainingError, torch.OutOfMemoryError) as error:
             write_json(run.failure, {"error": str(error).splitlines()[0]})
             return False
@@ -153,10 +151,10 @@ class Study:
                 yield Arm(f"{run.arm.name}+tfidf", "ensemble"), run.labels, out
 
 
-def compare(settings: CompareSettings, out: str | Path, *, remark: Remark = lambda text: None) -> Comparison:
+def compare(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Comparison:
     """Run what is not done yet, and say what came of it."""
-    study = open_study(settings, out, remark=remark)
-    run_study(study, remark=remark)
+    study = open_study(settings, out, log=log)
+    run_study(study, log=log)
     return study.conclude()
 
 
@@ -180,12 +178,12 @@ def workshop() -> ForkServerContext | SpawnContext:
     return context
 
 
-def run_study(study: Study, *, remark: Remark = lambda text: None) -> None:
+def run_study(study: Study, *, log: Log = lambda text: None) -> None:
     """Every run of a study, in this process or in several side by side."""
     if all(run.done for run in study.plan):  # no need to start anybody
         return
     if study.settings.jobs == 1:
-        study.work(remark)
+        study.work(log)
         return
     cores = max(1, (os.cpu_count() or 1) // study.settings.jobs)
     context = workshop()
@@ -218,10 +216,10 @@ def _worker(settings: Mapping[str, Any], folder: str, threads: int) -> None:
         raise SystemExit(130) from None
 
 
-def open_study(settings: CompareSettings, out: str | Path, *, remark: Remark = lambda text: None) -> Study:
+def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Study:
     """Check everything that can be checked before any training; make the folder, or go on in the one that is there."""
     pick_device(settings.device)
-    splits = read_splits(settings, remark)
+    splits = read_splits(settings, log)
     _check_splits(settings, splits)
     budgets = _budgets(settings, splits["train"])
     bases = _bases(settings)

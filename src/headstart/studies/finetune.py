@@ -20,7 +20,7 @@ from headstart.batches.encoding import Encoded
 from headstart.batches.examples import ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier
+from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.files import new_file
 from headstart.model.model import Model
@@ -35,7 +35,7 @@ from headstart.training.distributed import agree, team
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
-from headstart.training.record import Listener, open_run
+from headstart.training.record import OnEvent, open_run
 from headstart.training.scores import Floats, Scores, classify, fit_temperature, frozen_features, score
 
 
@@ -59,8 +59,8 @@ def finetune(
     splits: Mapping[str, Examples] | None = None,
     resume: bool = False,
     keep_model: bool = True,
-    listen: Listener | None = None,
-    remark: Callable[[str], None] = lambda text: None,
+    on_event: OnEvent | None = None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has.
 
@@ -70,14 +70,14 @@ def finetune(
     base = open_base(settings)
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
-    data = load_data(settings, base.tokenizer, window, remark, splits)
+    data = load_data(settings, base.tokenizer, window, log, splits)
     agree("data", str(data.fingerprint()))
     with open_run(out, "finetune", settings.to_mapping(), resume=resume) as run:
         if run.done:
-            remark(f"{run.path} is done already")
+            log(f"{run.path} is done already")
             return run.result()
         # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
-        precision = pick_precision(settings, device, remark, exact=settings.mode == "frozen")
+        precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
         model = build_classifier(base.model, settings, len(data.labels)).to(device)
         features = _features(model, data, precision) if settings.mode == "frozen" else {}
         weights = _class_weights(data) if settings.balanced else None
@@ -101,7 +101,7 @@ def finetune(
             keep=base.tokenizer.around,
         )
         loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
-        run.train(loop, listen=listen, remark=remark)
+        run.train(loop, on_event=on_event, log=log)
         model = loop.spread.plain(model)
         result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
         manifest["tokenizer"] = base.tokenizer.fingerprint
@@ -120,15 +120,15 @@ def evaluate(
     second: str | None = None,
     label: str | None = None,
     skipped: Skipped | None = None,
-    remark: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scores, int]:
     """The scores of a trained classifier on a labelled set, and how many rows it has."""
     found = open_model(folder)
-    if found.tokenizer is None or not isinstance(found.model.head_config, Classifier):
+    if found.tokenizer is None or not isinstance(found.model.head_config, ClassifierConfig):
         raise ModelError(f"{folder} is no classifier with a tokenizer: `headstart finetune` makes one")
     examples = read_examples(path, text=text, second=second, label=label, skipped=skipped)
-    for line in examples.remarks:
-        remark(line)
+    for line in examples.notes:
+        log(line)
     labels = found.labels or tuple(str(k) for k in range(found.model.head_config.classes))
     data = Encoded.of(examples, found.tokenizer, labels, found.model.config.window)
     device = pick_device("auto")
@@ -140,18 +140,18 @@ def load_data(
     settings: FinetuneSettings,
     tokenizer: Tokenizer,
     window: int,
-    remark: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     splits: Mapping[str, Examples] | None = None,
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
-    examples = dict(read_splits(settings, remark) if splits is None else splits)
+    examples = dict(read_splits(settings, log) if splits is None else splits)
     labels = examples["train"].labels
     if settings.labels is not None:
         examples["train"] = subset(examples["train"], settings.labels, settings.seed)
     encoded = {name: Encoded.of(examples[name], tokenizer, labels, window) for name in examples}
     for name, part in encoded.items():
         if part.cut:
-            remark(f"{name}: {part.cut} of {len(part)} texts are longer than {window} tokens and were cut")
+            log(f"{name}: {part.cut} of {len(part)} texts are longer than {window} tokens and were cut")
     return Data(examples, encoded, labels)
 
 
@@ -161,7 +161,7 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
     if settings.backbone_dropout is not None:
         config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
     head = usual_head(config, "classifier", classes)
-    assert isinstance(head, Classifier)
+    assert isinstance(head, ClassifierConfig)
     changes: dict[str, Any] = {name: getattr(settings, name) for name in ("dropout", "pool", "pooler", "read")}
     head = replace(head, **{name: value for name, value in changes.items() if value is not None})
     torch.manual_seed(settings.seed)

@@ -18,7 +18,7 @@ SPLITS = ("train", "valid", "test")
 VALID_SHARE = 0.1  # of the training file, where no valid file is given
 
 
-def read_splits(settings: LabelledSettings, remark: Callable[[str], None] = lambda text: None) -> dict[str, Examples]:
+def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda text: None) -> dict[str, Examples]:
     """The splits that there are, in the order of `SPLITS`; two classes at least, and no split empty.
 
     Where a file for valid (or for test, if a share is asked for) is not given, it is parted from the training file by
@@ -31,10 +31,10 @@ def read_splits(settings: LabelledSettings, remark: Callable[[str], None] = lamb
         for name, path in files.items()
         if path is not None
     }
-    for line in dict.fromkeys(line for part in found.values() for line in part.remarks):
-        remark(line)
+    for line in dict.fromkeys(line for part in found.values() for line in part.notes):
+        log(line)
     for line in told(skipped.count, skipped.lines) if skipped else ():
-        remark(line)
+        log(line)
     shares = {
         "valid": VALID_SHARE if settings.valid is None else 0.0,
         "test": settings.test_share if settings.test is None else 0.0,
@@ -44,7 +44,7 @@ def read_splits(settings: LabelledSettings, remark: Callable[[str], None] = lamb
             found[name] = part
             if name != "train":
                 purpose = "to choose on" if name == "valid" else "as the test"
-                remark(f"no {name} file: {len(part.rows)} rows of the training file are kept aside {purpose}")
+                log(f"no {name} file: {len(part.rows)} rows of the training file are kept aside {purpose}")
     labels = found["train"].labels
     if len(labels) < 2:
         raise DataError(settings.data, f"all rows have the label {labels[0]!r}" if labels else "no row has a label")

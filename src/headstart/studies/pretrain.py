@@ -25,7 +25,7 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
-from headstart.training.record import Listener, open_run
+from headstart.training.record import OnEvent, open_run
 from headstart.training.scores import Scores, language_model_scores
 
 HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
@@ -36,8 +36,8 @@ def pretrain(
     out: str | Path,
     *,
     resume: bool = False,
-    listen: Listener | None = None,
-    remark: Callable[[str], None] = lambda text: None,
+    on_event: OnEvent | None = None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run it, write the run folder, and return what `result.json` holds."""
     device = pick_device(settings.device)
@@ -53,9 +53,9 @@ def pretrain(
     agree("data", str(store.manifest["files"]))
     with open_run(out, "pretrain", settings.to_mapping(), resume=resume) as run:
         if run.done:
-            remark(f"{run.path} is done already")
+            log(f"{run.path} is done already")
             return run.result()
-        precision = pick_precision(settings, device, remark)
+        precision = pick_precision(settings, device, log)
         model = model.to(device)
         per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
 
@@ -64,7 +64,7 @@ def pretrain(
             return language_model_scores(model, objective, valid, precision, tokens_per_byte=per_byte)
 
         loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
-        run.train(loop, listen=listen, remark=remark)
+        run.train(loop, on_event=on_event, log=log)
         model = loop.spread.plain(model)
         result = {
             "valid": validate(model) if valid else None,

@@ -15,7 +15,7 @@ from headstart.studies.axes import Axis
 from headstart.studies.claims import key_of
 from headstart.studies.storage import load_optuna
 from headstart.studies.trials import FREE, POLL, Pruned, Trial, Trials, outcome_of, waiting
-from headstart.training.record import Listener
+from headstart.training.record import OnEvent
 
 if TYPE_CHECKING:
     import optuna
@@ -58,7 +58,7 @@ def search(study: Trials) -> None:
             if not free and not running:
                 return
             if not free:
-                study.remark(waiting(running))
+                study.log(waiting(running))
                 time.sleep(POLL)
 
 
@@ -102,7 +102,7 @@ def _next(study: Trials, known: optuna.Study, database: Any, release: Callable[[
     except BaseException as error:  # Ctrl-C, a full disk, a storage that went away: no fault of the trial's
         told = isinstance(error, ValueError) and "Cannot tell" in str(error)
         if told or isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
-            study.remark(f"this process gave no sign of life for {storage.GRACE} seconds: its trial went to another")
+            study.log(f"this process gave no sign of life for {storage.GRACE} seconds: its trial went to another")
             return
         with suppress(*storage.failures()):
             left = known.get_trials()[trial.number]
@@ -143,14 +143,14 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
     return trial.suggest_int(axis.name, low, high)
 
 
-def _listener(study: Trials, trial: optuna.Trial, check: Callable[[], None]) -> Listener:
+def _listener(study: Trials, trial: optuna.Trial, check: Callable[[], None]) -> OnEvent:
     """Passes events on; with pruning, reports the accuracy after each epoch and ends a run that is not worth it."""
     reported = 0
 
-    def listen(event: Event) -> None:
+    def on_event(event: Event) -> None:
         nonlocal reported
-        if study.listen:
-            study.listen(event)
+        if study.on_event:
+            study.on_event(event)
         check()
         if study.settings.prune and isinstance(event, Evaluated) and int(event.epoch) > reported:
             reported = int(event.epoch)
@@ -158,7 +158,7 @@ def _listener(study: Trials, trial: optuna.Trial, check: Callable[[], None]) -> 
             if trial.should_prune():
                 raise Pruned(reported)
 
-    return listen
+    return on_event
 
 
 def _again(known: optuna.Study, trial: optuna.trial.FrozenTrial, attempts: int = 0) -> None:

@@ -33,14 +33,14 @@ def pick_device(asked: str) -> torch.device:
 
 
 def pick_precision(
-    settings: TrainingSettings, device: torch.device, remark: Callable[[str], None], *, exact: bool = False
+    settings: TrainingSettings, device: torch.device, log: Callable[[str], None], *, exact: bool = False
 ) -> Precision:
     """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
     if exact and settings.precision == "bf16":
-        remark("a frozen backbone runs once, in float32: bf16 is not used")
+        log("a frozen backbone runs once, in float32: bf16 is not used")
     precision = choose_precision("float32" if exact else settings.precision, device)
-    if precision.remark:
-        remark(precision.remark)
+    if precision.note:
+        log(precision.note)
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be told before its first product
         torch.use_deterministic_algorithms(True)

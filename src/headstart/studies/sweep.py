@@ -37,7 +37,7 @@ from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.setup import pick_device, pick_window
 from headstart.studies.storage import load_optuna, without_password
 from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
-from headstart.training.record import Listener
+from headstart.training.record import OnEvent
 
 # What can be wrong with data, model and device depends on these.
 REHEARSED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")
@@ -48,8 +48,8 @@ def sweep(
     out: str | Path,
     *,
     resume: bool = False,
-    listen: Listener | None = None,
-    remark: Callable[[str], None] = lambda text: None,
+    on_event: OnEvent | None = None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run every trial, write the study folder, and return what `sweep.json` holds.
 
@@ -60,10 +60,10 @@ def sweep(
     combinations = settings.combinations()
     if settings.search:
         load_optuna()  # before anything is read: without it there is no search
-    once = _once(remark)
+    once = _once(log)
     _rehearse(combinations, once)
     splits = read_splits(settings)
-    study = Trials(settings, out, fingerprint(splits), listen, once)
+    study = Trials(settings, out, fingerprint(splits), on_event, once)
     _open_study(out, settings, splits, resume)
     if settings.search:
         search(study)
@@ -75,7 +75,7 @@ def sweep(
 # --- before anything trains ------------------------------------------------------------------------------------------
 
 
-def _rehearse(combinations: Iterable[FinetuneSettings], remark: Callable[[str], None]) -> None:
+def _rehearse(combinations: Iterable[FinetuneSettings], log: Callable[[str], None]) -> None:
     """Open every base and encode the texts as the trials will: a mistake should cost seconds and not a night."""
     parts = {tuple(getattr(one, name) for name in REHEARSED): one for one in combinations}
     errors: dict[str, HeadstartError] = {}
@@ -84,7 +84,7 @@ def _rehearse(combinations: Iterable[FinetuneSettings], remark: Callable[[str], 
             pick_device(one.device)
             base = open_base(one)
             assert base.tokenizer is not None
-            data = load_data(one, base.tokenizer, pick_window(one.window, base.model.config), remark)
+            data = load_data(one, base.tokenizer, pick_window(one.window, base.model.config), log)
             build_classifier(base.model, one, len(data.labels))
         except HeadstartError as error:
             errors.setdefault(str(error), error)
@@ -150,11 +150,11 @@ def _grid(study: Trials, combinations: Sequence[FinetuneSettings]) -> None:
                 if not ours or outcome_of(study.folder(one)) is not None:
                     continue
                 which = study.announce(combinations.index(one) + 1, len(combinations), one)
-                study.conclude(which, study.train(one, study.listen))
+                study.conclude(which, study.train(one, study.on_event))
                 done += 1
             tabulate()
         if not done:
-            study.remark(waiting(len(left)))
+            study.log(waiting(len(left)))
             time.sleep(POLL)
     tabulate()
 
@@ -171,13 +171,13 @@ def _earlier(study: Trials, combinations: Sequence[FinetuneSettings]) -> list[Fi
     return found
 
 
-def _once(remark: Callable[[str], None]) -> Callable[[str], None]:
+def _once(log: Callable[[str], None]) -> Callable[[str], None]:
     """Say nothing twice: every trial would tell the same of the data."""
     said: set[str] = set()
 
     def say(text: str) -> None:
         if text not in said:
             said.add(text)
-            remark(text)
+            log(text)
 
     return say

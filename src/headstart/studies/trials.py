@@ -24,7 +24,7 @@ from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import beside_the_best
 from headstart.studies.verdict import ALPHA
-from headstart.training.record import Listener, open_run
+from headstart.training.record import OnEvent, open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
 INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first is not looked at
@@ -110,10 +110,10 @@ class Trials:
         settings: SweepSettings,
         out: Path,
         digests: Mapping[str, str],
-        listen: Listener | None,
-        remark: Callable[[str], None],
+        on_event: OnEvent | None,
+        log: Callable[[str], None],
     ) -> None:
-        self.settings, self.out, self.digests, self.listen, self.remark = settings, out, digests, listen, remark
+        self.settings, self.out, self.digests, self.on_event, self.log = settings, out, digests, on_event, log
         self.swept = tuple(axis.name for axis in settings.axes)
         self.found = Sweep("grid" if settings.grid else "search", self.swept, ())
         self.base = cache(fingerprint_of)
@@ -123,7 +123,7 @@ class Trials:
         """The run folder of these settings, on these texts, from this base: the same whenever they are run."""
         return self.out / "runs" / f"{one.mode}-{key_of([one.to_mapping(), self.digests, self.base(one.init)])}"
 
-    def train(self, one: FinetuneSettings, listen: Listener | None) -> dict[str, Any]:
+    def train(self, one: FinetuneSettings, on_event: OnEvent | None) -> dict[str, Any]:
         """Run it to its end, whatever that is; the folder says which."""
         folder = self.folder(one)
         (folder / ENDED).unlink(missing_ok=True)
@@ -131,7 +131,7 @@ class Trials:
         try:
             with open_run(folder, "finetune", one.to_mapping(), resume=True):
                 pass  # what it was to be is written down, should it fail before it begins
-            finetune(one, folder, resume=True, listen=listen, remark=self.remark)
+            finetune(one, folder, resume=True, on_event=on_event, log=self.log)
         except Pruned as pruned:
             ended: dict[str, Any] = {"pruned": pruned.epoch}
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -161,16 +161,16 @@ class Trials:
     def announce(self, number: int, total: int, one: FinetuneSettings) -> str:
         """Say which trial begins; the beginning of what will be said of its end."""
         which = f"trial {number} of {total}"
-        self.remark(f"{which}: " + ", ".join(f"{plain(name)} {shown(getattr(one, name))}" for name in self.swept))
+        self.log(f"{which}: " + ", ".join(f"{plain(name)} {shown(getattr(one, name))}" for name in self.swept))
         return which
 
     def conclude(self, which: str, outcome: Mapping[str, Any]) -> None:
         if outcome.get("error"):
-            self.remark(f"{which} failed: {outcome['error']}")
+            self.log(f"{which} failed: {outcome['error']}")
         elif outcome.get("pruned"):
-            self.remark(f"{which} was pruned at epoch {outcome['pruned']}")
+            self.log(f"{which} was pruned at epoch {outcome['pruned']}")
         else:
-            self.remark(f"{which}: valid accuracy {outcome['valid']['accuracy']:.4f}")
+            self.log(f"{which}: valid accuracy {outcome['valid']['accuracy']:.4f}")
 
     def tabulate(self, trials: Sequence[Trial]) -> None:
         """Mark the best, write the table, and let go of the weights that nobody will want."""

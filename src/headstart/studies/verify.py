@@ -34,20 +34,20 @@ def verify_resume(
     *,
     kills: int = 3,
     seed: int = 0,
-    remark: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """`arguments` is a study command without `--out`, such as `["finetune", "run.toml"]`; `work` is an empty folder."""
     straight, broken = work / "straight", work / "broken"
-    remark("running it straight through")
+    log("running it straight through")
     _finish(_start(arguments, straight))
     steps = len(_losses(straight))
     draw = random.Random(seed)
     chosen = tuple(sorted(draw.sample(range(1, steps), min(kills, steps - 1))))
     saving = [*arguments, "--save-every", str(max(1, steps // 20))]
     for number in chosen:
-        remark(f"killing it after step {number} of {steps}")
+        log(f"killing it after step {number} of {steps}")
         kill_after(_start(saving, broken), broken, number)
-    remark("resuming to the end")
+    log("resuming to the end")
     _finish(_start(saving, broken))
     return Verdict((difference := compare(straight, broken)) is None, steps, chosen, difference)
 

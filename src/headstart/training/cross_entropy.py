@@ -20,7 +20,7 @@ kernel of our own on a GPU (`slopes_gpu.py`).
     0.0005
     >>> round(chunked_cross_entropy(features, weight, None, expected, chunk=1).item(), 4)
     0.0005
-    >>> round(chunked_cross_entropy(features, weight, None, torch.tensor([2, IGNORE])).item(), 4)
+    >>> round(chunked_cross_entropy(features, weight, None, torch.tensor([2, IGNORE_INDEX])).item(), 4)
     9.0002
 """
 
@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE
+from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
 from headstart.training import slopes_gpu
 
@@ -43,14 +43,14 @@ Slopes = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def plain_cross_entropy(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """The sum of the losses of all targets but `IGNORE`, as one would write it down; the chunked form equals it.
+    """The sum of the losses of all targets but `IGNORE_INDEX`, as one would write it down; the chunked form equals it.
 
     features (M, D), weight (V, D), bias (V,) or None, targets (M,) → a number
     """
     multiply, exact = _dtypes(features)
     logits = F.linear(features.to(multiply), weight.to(multiply), _cast(bias, multiply)).to(exact)  # (M, V)
     log_p = logits.log_softmax(-1)
-    counted = targets != IGNORE
+    counted = targets != IGNORE_INDEX
     return -log_p[counted, targets[counted]].sum()
 
 
@@ -66,7 +66,9 @@ def chunked_cross_entropy(
     if len(features) != len(targets):
         raise ModelError(f"{len(features)} vectors and {len(targets)} targets: each vector needs one target")
     strange = (
-        targets[(targets != IGNORE) & ((targets < 0) | (targets >= len(weight)))] if targets.is_cpu else targets[:0]
+        targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= len(weight)))]
+        if targets.is_cpu
+        else targets[:0]
     )
     if len(strange):  # a GPU is not asked, since that would hold it up: there the loss becomes nan
         raise IndexError(f"a target is {strange[0]}, and the vocabulary has {len(weight)} words")
@@ -161,13 +163,13 @@ def _turn(
     if lost.any():
         losses[lost] = _losses(x[lost] @ w.T, chosen[lost], exact)
     p[rows, chosen] -= 1
-    ignored = targets == IGNORE
+    ignored = targets == IGNORE_INDEX
     return losses.masked_fill_(ignored, 0.0), p.index_fill_(0, ignored.nonzero()[:, 0], 0.0).to(x.dtype)
 
 
 def _losses(logits: Tensor, targets: Tensor, exact: torch.dtype) -> Tensor:
     """(M, V') → (M,): log Σ exp(z) - z[y], zero for targets that are ignored."""
-    return F.cross_entropy(logits.to(exact), targets, ignore_index=IGNORE, reduction="none")
+    return F.cross_entropy(logits.to(exact), targets, ignore_index=IGNORE_INDEX, reduction="none")
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

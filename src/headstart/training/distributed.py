@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headstart.batches.batch import Batch
-from headstart.config import MaskedNextSentence, NextSentence
+from headstart.config import MaskedNextSentenceConfig, NextSentenceConfig
 from headstart.errors import ConfigError, TrainingError
 from headstart.model.model import Model
 from headstart.training.objectives import Objective
@@ -261,7 +261,9 @@ class Spread:
 def _uses_all(model: Model) -> bool:
     """Whether every parameter takes part in the loss: a pooler may be there that this head passes by."""
     head = model.head_config
-    pools = isinstance(head, NextSentence | MaskedNextSentence) or getattr(head, "pooler", None) == "backbone"
+    pools = (
+        isinstance(head, NextSentenceConfig | MaskedNextSentenceConfig) or getattr(head, "pooler", None) == "backbone"
+    )
     return model.backbone.pooler is None or pools
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.batches.batch import Batch, Batches, random
+from headstart.batches.batch import Batch, Batches, rng
 from headstart.errors import TrainingError
 from headstart.model.model import Model
 from headstart.runs.events import Best, Evaluated, Event, Finished, Halved, Saved, Skipped, Step
@@ -267,7 +267,7 @@ class Loop:
 
     def _seed_dropout(self, share: int) -> None:
         """What dropout drops depends on the seed, the step and the share, and on nothing before."""
-        seed = int(random(self.settings.seed, self.step, share, 3).integers(2**63))
+        seed = int(rng(self.settings.seed, self.step, share, 3).integers(2**63))
         torch.default_generator.manual_seed(seed)  # `torch.manual_seed` asks for kinds of device that are not here
         if self.model.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE, Batch
+from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.errors import ModelError
 from headstart.model.heads import (
     ClassifierHead,
@@ -60,7 +60,7 @@ class Causal:
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None
-        return {"loss": float((batch.targets != IGNORE).sum())}
+        return {"loss": float((batch.targets != IGNORE_INDEX).sum())}
 
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert isinstance(model.head, NextTokenHead)

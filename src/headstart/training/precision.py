@@ -20,14 +20,14 @@ class Precision:
     """What products are taken in, and a line for the user where it is not what was asked for."""
 
     dtype: torch.dtype | None = None  # None: float32
-    remark: str | None = None
+    note: str | None = None
 
 
 def choose_precision(asked: Asked, device: torch.device | str) -> Precision:
     """bf16 where it was asked for and works; `auto` asks for it on a GPU, and for float32 on a CPU.
 
     >>> choose_precision("auto", "cpu")
-    Precision(dtype=None, remark=None)
+    Precision(dtype=None, note=None)
     """
     device = torch.device(device)
     match asked:

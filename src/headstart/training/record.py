@@ -41,7 +41,7 @@ from headstart.training.loop import Loop, State
 from headstart.training.state import Saver, read_newest
 from headstart.version import __version__
 
-Listener = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 LAUNCH = "torchrun.id"  # which start by torchrun a run in progress belongs to
 POLL = 0.2  # seconds between looks at a lock that another has
 
@@ -68,7 +68,7 @@ class RunFolder:
         """The scores of a run that is done."""
         return model_folder.read_json(self.path / "result.json")
 
-    def train(self, loop: Loop, *, listen: Listener | None = None, remark: Callable[[str], None] | None = None) -> None:
+    def train(self, loop: Loop, *, on_event: OnEvent | None = None, log: Callable[[str], None] | None = None) -> None:
         """Drive the loop to its end: record events, save checkpoints, go on from the newest where there is one."""
         meet()
         state, damaged = read_newest(self.checkpoints)
@@ -78,13 +78,13 @@ class RunFolder:
                 self._follow(loop, state)
             return
         for line in damaged:
-            (remark or _nothing)(line)
+            (log or _nothing)(line)
         offset = 0
         if state is not None:
             offset = state.numbers["events"]
             self.began -= state.numbers["seconds"]  # time spent before counts
             loop.restore(state)
-            (remark or _nothing)(f"going on from step {loop.step} of {loop.total}")
+            (log or _nothing)(f"going on from step {loop.step} of {loop.total}")
         saver = Saver(self.checkpoints, loop.settings.keep)
         self.events.touch()
         tracking = tensorboard(self.path / "tensorboard", loop.step) if loop.settings.track else nullcontext(_nothing)
@@ -99,8 +99,8 @@ class RunFolder:
                         event.state.numbers |= {"events": file.tell(), "seconds": self.seconds}
                         saver.save(event.state)
                     track(event)
-                    if listen:
-                        listen(event)
+                    if on_event:
+                        on_event(event)
             finally:
                 saver.wait()
         if loop.stopped:

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE
+from headstart.batches.batch import IGNORE_INDEX
 
 try:
     import triton
@@ -71,5 +71,5 @@ def _kernel(logits, targets, losses, words, stride, columns: tl.constexpr):  # t
 
 if HERE:
     _ROWS, _LANES = map(tl.constexpr, AT_ONCE)
-    _IGNORE, _LOG2E, _LOWEST = tl.constexpr(IGNORE), tl.constexpr(1 / math.log(2)), tl.constexpr(-1e30)
+    _IGNORE, _LOG2E, _LOWEST = tl.constexpr(IGNORE_INDEX), tl.constexpr(1 / math.log(2)), tl.constexpr(-1e30)
     _turn = triton.jit(_kernel)

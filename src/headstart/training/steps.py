@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headstart.batches.batch import IGNORE, Batch, share_of
+from headstart.batches.batch import IGNORE_INDEX, Batch, share_of
 from headstart.model.model import Model
 from headstart.training import distributed
 from headstart.training.distributed import Spread
@@ -225,15 +225,15 @@ def filled(batch: Batch, window: int) -> Batch:
         if batch.segments is not None:
             changed["segments"] = _longer(batch.segments, more, 0)
         if batch.labels is not None:
-            changed["labels"] = _longer(batch.labels, others, IGNORE)
+            changed["labels"] = _longer(batch.labels, others, IGNORE_INDEX)
         if batch.rows is not None:
             changed["rows"] = _longer(batch.rows, others, 0)
         if batch.targets is not None and batch.masked is None:
-            changed["targets"] = _longer(batch.targets, more, IGNORE)
+            changed["targets"] = _longer(batch.targets, more, IGNORE_INDEX)
     if batch.masked is not None and batch.targets is not None:
         masks = -len(batch.masked) % (128 if tokens < 8192 else 512)
         changed["masked"] = _longer(batch.masked, masks, 0)
-        changed["targets"] = _longer(batch.targets, masks, IGNORE)
+        changed["targets"] = _longer(batch.targets, masks, IGNORE_INDEX)
     return replace(batch, **changed)
 
 

@@ -1,6 +1,6 @@
 """A trained classifier, from its folder to answers.
 
-    reviews = Classifier.load("runs/reviews")
+    reviews = TextClassifier.load("runs/reviews")
     reviews.predict(["A tender, witty book.", "Dull from the first page."])
     # [Prediction(label='pos', probabilities={'neg': 0.03, 'pos': 0.97}), Prediction(label='neg', …)]
 
@@ -21,7 +21,7 @@ import torch
 from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import Classifier as ClassifierHead
+from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.reading.examples import Example, Examples
 from headstart.studies.setup import pick_device
@@ -45,12 +45,12 @@ class Prediction:
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
 
-class Classifier:
+class TextClassifier:
     """A model, its tokenizer and its labels, ready to answer."""
 
     def __init__(self, checkpoint: Checkpoint, device: str = "auto", *, where: str = "this model") -> None:
         head = checkpoint.model.head_config
-        if not isinstance(head, ClassifierHead):
+        if not isinstance(head, ClassifierConfig):
             kind = "has no head" if head is None else f"is a {head.kind} model"
             raise ModelError(f"{where} {kind}, and no classifier: `headstart finetune` makes one of it")
         if checkpoint.tokenizer is None:
@@ -64,7 +64,7 @@ class Classifier:
         self.precision = choose_precision("auto", self.device)
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> Classifier:
+    def load(cls, folder: str | Path, device: str = "auto") -> TextClassifier:
         """From a run folder, a model folder, or one of `transformers` with a classifier's head."""
         return cls(open_model(str(folder)), device, where=str(folder))
 

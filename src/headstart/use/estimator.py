@@ -27,8 +27,8 @@ from headstart.runs.events import Evaluated, Step
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.record import Listener
-from headstart.use.classifier import Classifier, Text
+from headstart.training.record import OnEvent
+from headstart.use.classifier import Text, TextClassifier
 
 Texts = Sequence[Text] | NDArray[Any]
 PIECES = 8000  # of a tokenizer that is trained on the texts themselves
@@ -87,9 +87,9 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = [_example(text, str(k), i) for i, (text, k) in enumerate(zip(texts, numbers, strict=True), 1)]
         with tempfile.TemporaryDirectory(prefix="headstart-") as place:
             settings = self._settings(Path(place), texts)
-            with _bar(self.progress) as listen:
-                finetune(settings, Path(place) / "run", splits=self._splits(rows, numbers), listen=listen)
-            self.classifier_ = Classifier.load(Path(place) / "run", self.device)
+            with _bar(self.progress) as on_event:
+                finetune(settings, Path(place) / "run", splits=self._splits(rows, numbers), on_event=on_event)
+            self.classifier_ = TextClassifier.load(Path(place) / "run", self.device)
         return self
 
     def predict(self, X: Texts) -> Any:  # noqa: N803
@@ -170,7 +170,7 @@ def _labels(given: Sequence[Any]) -> Any:
 
 
 @contextmanager
-def _bar(wanted: bool | None) -> Iterator[Listener | None]:
+def _bar(wanted: bool | None) -> Iterator[OnEvent | None]:
     """Steps done and the accuracy on valid, where someone looks on."""
     if not (wanted if wanted is not None else sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
@@ -181,10 +181,10 @@ def _bar(wanted: bool | None) -> Iterator[Listener | None]:
     with Progress(*columns) as progress:
         task = progress.add_task("", total=None, valid="")
 
-        def listen(event: object) -> None:
+        def on_event(event: object) -> None:
             if isinstance(event, Step):
                 progress.update(task, total=event.total, completed=event.step)
             elif isinstance(event, Evaluated):
                 progress.update(task, valid=f"valid {event.scores['accuracy']:.3f}")
 
-        yield listen
+        yield on_event

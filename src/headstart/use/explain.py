@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headstart.batches.batch import random
+from headstart.batches.batch import rng
 from headstart.batches.encoding import Encoded
 from headstart.errors import ConfigError, ModelError, did_you_mean
 from headstart.model.attention import Attention, plain_attention, square_mask
@@ -37,7 +37,7 @@ from headstart.model.layout import Flat
 from headstart.model.positions import turn
 from headstart.training.precision import Precision
 from headstart.training.scores import Floats, classify, tokens_for
-from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.classifier import Text, TextClassifier, calibrated
 from headstart.use.words import Reading, Word, read
 
 Method = Literal["gradients", "occlusion"]
@@ -144,7 +144,7 @@ class Explanation:
 
 
 def explain(
-    classifier: Classifier,
+    classifier: TextClassifier,
     text: Text,
     *,
     label: str | None = None,
@@ -193,14 +193,14 @@ def explain(
 class _Line:
     """The straight line from a text that says nothing to the text, in token embeddings: L tokens of width D."""
 
-    classifier: Classifier
+    classifier: TextClassifier
     reading: Reading
     label: int
     begin: Tensor  # (L, D)
     way: Tensor  # (L, D) from there to the text
 
     @classmethod
-    def to(cls, classifier: Classifier, reading: Reading, label: int) -> _Line:
+    def to(cls, classifier: TextClassifier, reading: Reading, label: int) -> _Line:
         ids = torch.from_numpy(reading.ids).to(classifier.device)
         inside = torch.from_numpy(reading.owner >= 0).to(classifier.device)
         table = classifier.model.backbone.embeddings.tokens.weight.detach()
@@ -252,7 +252,7 @@ class _Line:
 
 
 def gradients(
-    classifier: Classifier, reading: Reading, label: int, *, most: int = MOST_STEPS
+    classifier: TextClassifier, reading: Reading, label: int, *, most: int = MOST_STEPS
 ) -> tuple[Floats, Completeness]:
     """Integrated gradients of a label's logit by word, and whether they are whole.
 
@@ -297,7 +297,7 @@ def _by_word(reading: Reading, by_token: Floats) -> Floats:
     return found
 
 
-def occlusion(classifier: Classifier, reading: Reading, label: int) -> Floats:
+def occlusion(classifier: TextClassifier, reading: Reading, label: int) -> Floats:
     """What a label's logit loses when each word is hidden: behind the mask token, else by leaving it out."""
     mask = classifier.tokenizer.mask
     hidden = [reading.owner == number for number in range(len(reading.words))]
@@ -324,7 +324,7 @@ def log_odds(log_probabilities: Floats, label: int) -> Floats:
 
 
 def _log_probabilities(
-    classifier: Classifier, rows: Sequence[NDArray[np.int64]], segments: NDArray[np.int64] | None
+    classifier: TextClassifier, rows: Sequence[NDArray[np.int64]], segments: NDArray[np.int64] | None
 ) -> Floats:
     """(n, C) for rows of ids, in float32 throughout; the segments of all rows end to end."""
     data = Encoded(
@@ -337,7 +337,7 @@ def _log_probabilities(
     return classify(classifier.model, data, Precision())
 
 
-def _without(classifier: Classifier, reading: Reading, left_out: Sequence[NDArray[np.bool_]]) -> Floats:
+def _without(classifier: TextClassifier, reading: Reading, left_out: Sequence[NDArray[np.bool_]]) -> Floats:
     """(n, C) log-probabilities of a text without some of its tokens, for each choice of (L,) tokens to leave out."""
     kept = [~out for out in left_out]
     rows = [reading.ids[keep] for keep in kept]
@@ -352,7 +352,7 @@ def _without(classifier: Classifier, reading: Reading, left_out: Sequence[NDArra
 
 
 def faithfulness(
-    classifier: Classifier,
+    classifier: TextClassifier,
     reading: Reading,
     label: int,
     weights: Floats,
@@ -369,7 +369,7 @@ def faithfulness(
     if count < 2:
         return None
     deleted = np.unique(np.linspace(1, count - 1, POINTS).round().astype(int))  # (K,)
-    draw = random(seed, count)
+    draw = rng(seed, count)
     ranked = [np.argsort(-weights, kind="stable"), *(draw.permutation(count) for _ in range(orders))]
     without = _without(classifier, reading, [np.isin(reading.owner, order[:k]) for order in ranked for k in deleted])
     chances = calibrated(without, classifier.temperature)[:, label].reshape(len(ranked), -1).mean(1)  # (1 + orders,)
@@ -380,7 +380,7 @@ def faithfulness(
 # --- attention ------------------------------------------------------------------------------------------------------
 
 
-def attention_maps(classifier: Classifier, reading: Reading) -> Maps:
+def attention_maps(classifier: TextClassifier, reading: Reading) -> Maps:
     """What each head of each layer looks at, in the plain form; the fast one never has these numbers."""
     found: list[Tensor] = []
 

@@ -36,7 +36,7 @@ from headstart.files import new_file, new_folder
 from headstart.model.model import Model
 from headstart.reading.examples import Example, Examples, read_examples
 from headstart.training.scores import Floats
-from headstart.use.classifier import Classifier, Text
+from headstart.use.classifier import Text, TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 
 Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]
@@ -86,7 +86,7 @@ def export(
     *,
     valid: str | Path | Examples | None = None,
     tolerance: float = 0.01,
-    remark: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Exported:
     """Write the model of a run folder or a model folder to `out`, or raise `ModelError` and leave nothing there.
 
@@ -97,11 +97,11 @@ def export(
         raise ConfigError("export", [f"tolerance is {tolerance}, and must be from 0 to below 1: 0.01 is one point"])
     checkpoint = open_model(source)
     if form in ("onnx", "onnx-int8"):
-        return _to_onnx(checkpoint, source, Path(out), form, valid, tolerance, remark)
+        return _to_onnx(checkpoint, source, Path(out), form, valid, tolerance, log)
     if form == "base":
         return _to_base(checkpoint, source, Path(out))
     classifier = _classifier(checkpoint)
-    examples = None if classifier is None else _valid_texts(source, valid, remark)
+    examples = None if classifier is None else _valid_texts(source, valid, log)
     gate = None if classifier is None or examples is None else _Gate(classifier, examples)
     return _to_hf(checkpoint, Path(out), gate) if form == "hf" else _to_lab(checkpoint, Path(out), gate)
 
@@ -113,11 +113,11 @@ def _to_onnx(
     form: Form,
     valid: str | Path | Examples | None,
     tolerance: float,
-    remark: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Exported:
     need_onnx()
-    classifier = Classifier(checkpoint, "cpu", where=str(source))
-    examples = _valid_texts(source, valid, remark)
+    classifier = TextClassifier(checkpoint, "cpu", where=str(source))
+    examples = _valid_texts(source, valid, log)
     if examples is None:
         raise DataError(
             source,
@@ -139,7 +139,7 @@ def _to_hf(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
         back = open_model(unfinished)
         _same_tensors(checkpoint.model, back.model)
         size = (unfinished / WEIGHTS).stat().st_size
-        comparison = None if gate is None else gate.compare(Classifier(back, "cpu"), size)
+        comparison = None if gate is None else gate.compare(TextClassifier(back, "cpu"), size)
         if comparison is not None:
             _judge(comparison, None)
     return Exported("hf", f"{family.their_head(checkpoint.model.head_config)}, for transformers", comparison)
@@ -155,7 +155,7 @@ def _to_lab(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
         comparison = None
         if gate is not None:  # the lab's file has weights alone
             whole = Checkpoint(back.model, checkpoint.labels, checkpoint.tokenizer, checkpoint.temperature)
-            comparison = gate.compare(Classifier(whole, "cpu"), unfinished.stat().st_size)
+            comparison = gate.compare(TextClassifier(whole, "cpu"), unfinished.stat().st_size)
             _judge(comparison, None)
     return Exported("lab", "a state dict for the lab's classes", comparison)
 
@@ -171,10 +171,10 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
     return Exported("base", f"a {base.model.config.family} backbone of {parameters:,} parameters, to start from", None)
 
 
-def _classifier(checkpoint: Checkpoint) -> Classifier | None:
+def _classifier(checkpoint: Checkpoint) -> TextClassifier | None:
     """The model ready to answer, where it is one that can: `hf` and `lab` take language models as well."""
     try:
-        return Classifier(checkpoint, "cpu")
+        return TextClassifier(checkpoint, "cpu")
     except ModelError:
         return None
 
@@ -191,7 +191,7 @@ class Answers(Protocol):
 class _Gate:
     """The original's answers on valid texts, taken once, and what an export of it is held against."""
 
-    def __init__(self, classifier: Classifier, examples: Examples) -> None:
+    def __init__(self, classifier: TextClassifier, examples: Examples) -> None:
         self.texts: list[Text] = [row.text if row.second is None else (row.text, row.second) for row in examples.rows]
         self.labels = Encoded.of(examples, classifier.tokenizer, classifier.labels, classifier.window).labels
         size = sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
@@ -256,13 +256,13 @@ def _same_tensors(before: Model, after: Model, rounded: torch.dtype = torch.floa
 
 
 def _valid_texts(
-    source: str | Path, valid: str | Path | Examples | None, remark: Callable[[str], None]
+    source: str | Path, valid: str | Path | Examples | None, log: Callable[[str], None]
 ) -> Examples | None:
     """The labelled texts that were given, or those that the run was chosen on; None where there are none."""
     if valid is not None:
         examples = valid if isinstance(valid, Examples) else read_examples(valid)
-        for line in examples.remarks:
-            remark(line)
+        for line in examples.notes:
+            log(line)
         return examples
     path = Path(source) / "predictions.parquet"
     if not path.is_file():

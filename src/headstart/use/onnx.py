@@ -35,7 +35,7 @@ from headstart.model.model import Model
 from headstart.model.positions import turn
 from headstart.tokenizers.special_tokens import find_layouts, state_forms
 from headstart.training.scores import Floats
-from headstart.use.classifier import Classifier, Text, calibrated
+from headstart.use.classifier import Text, TextClassifier, calibrated
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts
@@ -56,7 +56,7 @@ def need_onnx() -> None:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_onnx(classifier: Classifier, folder: Path, *, int8: bool = False) -> None:
+def write_onnx(classifier: TextClassifier, folder: Path, *, int8: bool = False) -> None:
     """Write the three files into a folder that the caller will make whole."""
     import onnx
 
@@ -177,7 +177,7 @@ def _quantise(proto: Any, path: Path) -> None:
     )
 
 
-def _write_tokenizer(classifier: Classifier, folder: Path) -> None:
+def _write_tokenizer(classifier: TextClassifier, folder: Path) -> None:
     """A tokenizer.json that does all of it: special tokens, window and padding."""
     ours = classifier.tokenizer
     ours.save(folder)
@@ -211,7 +211,7 @@ def _quiet() -> Iterator[None]:
 
 
 class OnnxClassifier:
-    """An exported folder, ready to answer as `Classifier` does.
+    """An exported folder, ready to answer as `TextClassifier` does.
 
     reviews = OnnxClassifier.load("reviews-onnx")
     reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.labels

@@ -23,7 +23,7 @@ from headstart.reading.examples import choose_texts, stream_texts
 from headstart.reading.lines import TABLES, form_of, is_folder, open_bytes
 from headstart.reading.skipped import Skipped, refuse
 from headstart.reading.tables import as_text, open_table
-from headstart.use.classifier import CHUNK, Classifier, Prediction, Text
+from headstart.use.classifier import CHUNK, Prediction, Text, TextClassifier
 
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 STANDARD = "-"
@@ -39,7 +39,7 @@ class Done:
 
 
 def predict_file(
-    classifier: Classifier,
+    classifier: TextClassifier,
     source: str,
     out: str,
     *,
@@ -47,7 +47,7 @@ def predict_file(
     second: str | None = None,
     abstain_below: float | None = None,
     skipped: Skipped | None = None,
-    remark: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda rows: None,
     write: bool = True,
 ) -> Done:
@@ -60,7 +60,7 @@ def predict_file(
         raise OutputError(f"{out} ends in {form or 'nothing'!r}, and predictions are written as {', '.join(FORMS)}")
     counts: Counter[str | None] = Counter()
     added = ["predicted", *(f"probability:{label}" for label in classifier.labels)]
-    with _open(source, text, second, skipped, remark) as (columns, rows):
+    with _open(source, text, second, skipped, log) as (columns, rows):
         clash = [name for name in added if name in columns]
         if clash:
             raise DataError(source, f"there is a column {clash[0]!r} already", fix="rename it, or leave it out")
@@ -83,7 +83,7 @@ def _cells(answer: Prediction) -> Row:
 
 @contextmanager
 def _open(
-    source: str, text: str | None, second: str | None, skipped: Skipped | None, remark: Callable[[str], None]
+    source: str, text: str | None, second: str | None, skipped: Skipped | None, log: Callable[[str], None]
 ) -> Iterator[tuple[Sequence[str], Iterator[tuple[Row, Text]]]]:
     """The columns of a source, and its rows, each with the text (or pair) to classify."""
     if source == STANDARD:
@@ -96,16 +96,16 @@ def _open(
     if folder or form_of(path, (*TABLES, ".txt", ".spm", ".label")) not in TABLES:
         if text is not None or second is not None:
             raise DataError(path, "has no columns, and one was named", fix="leave --text and --second out")
-        remarks: list[str] = []
-        rows = (({"text": row.text}, row.text) for row in stream_texts(path, remarks, skipped))
+        notes: list[str] = []
+        rows = (({"text": row.text}, row.text) for row in stream_texts(path, notes, skipped))
         yield ["text"], rows
-        for line in remarks:
-            remark(line)
+        for line in notes:
+            log(line)
         return
     with open_table(path, skipped) as table:
         first, other, guesses = choose_texts(table, text, second)
-        for line in (*table.remarks, *guesses):
-            remark(line)
+        for line in (*table.notes, *guesses):
+            log(line)
         columns = [table.check(name) for name in table.columns]
 
         def read() -> Iterator[tuple[Row, Text]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.classifier import Classifier, Text
+from headstart.use.classifier import Text, TextClassifier
 
 Span = tuple[int, int]
 
@@ -45,7 +45,7 @@ class Reading:
     cut: int  # tokens that were left out
 
 
-def read(classifier: Classifier, text: Text) -> Reading:
+def read(classifier: TextClassifier, text: Text) -> Reading:
     """Encode a text exactly as for a prediction, and find its words among the tokens."""
     encoded = classifier.encode([text])
     tokenizer = classifier.tokenizer
