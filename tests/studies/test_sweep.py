@@ -66,9 +66,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[FinetuneSettings]:
         if one.lr == 100:
             raise TrainingError("the loss became nan at step 2")
         valid, test = (1 / (1 + abs(one.lr - best)) for best in (0.01, 1.0))
-        if options["listen"]:
+        if options["on_event"]:
             for epoch in range(1, one.epochs + 1):
-                options["listen"](Evaluated(epoch, 15 * epoch, {"accuracy": valid}, True))
+                options["on_event"](Evaluated(epoch, 15 * epoch, {"accuracy": valid}, True))
         result = {"valid": {"accuracy": valid, "loss": 1.0}, "test": {"accuracy": test, "loss": 1.0}}
         (folder / "model").mkdir()
         (folder / "result.json").write_text(json.dumps(result))
