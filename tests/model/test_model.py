@@ -253,7 +253,7 @@ def test_a_state_dict_is_all_there_is(data: st.DataObject, seed: int) -> None:
 def test_a_hollow_model_needs_no_compiler() -> None:
     """To import it takes longer than to read most models."""
     code = (
-        "import sys; from headstart.config import NextToken; from headstart.model.model import Model; "
+        "import sys; from headstart.config import NextTokenConfig; from headstart.model.model import Model; "
         "from headstart.model.presets import preset; Model.hollow(preset('lab'), NextTokenConfig()); "
         "sys.exit('torch._dynamo' in sys.modules)"
     )

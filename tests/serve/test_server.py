@@ -17,7 +17,7 @@ import pytest
 from headstart.errors import OutputError
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier
-from headstart.serve.server import on_event
+from headstart.serve.server import open_socket
 from headstart.use.classifier import TextClassifier
 from tests.serve.made_up import Service, in_a_thread, running
 
@@ -164,11 +164,11 @@ class TestTheEnd:
 
 class TestTheSocket:
     def test_a_port_that_is_taken(self) -> None:
-        with on_event("127.0.0.1", 0) as taken:
+        with open_socket("127.0.0.1", 0) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(OutputError, match=f"cannot listen on 127.0.0.1, port {port}: .*try another"):
-                on_event("127.0.0.1", port)
+                open_socket("127.0.0.1", port)
 
     def test_an_address_that_is_nowhere(self) -> None:
         with pytest.raises(OutputError, match=r"cannot listen on 192\.0\.2\.1"):
-            on_event("192.0.2.1", 0)
+            open_socket("192.0.2.1", 0)

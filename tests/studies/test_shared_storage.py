@@ -423,14 +423,14 @@ from headstart.runs.events import Step
 _, seconds, grace, together, notes, *arguments = sys.argv
 storage.HEARTBEAT, storage.GRACE = 1, int(grace)
 
-def pretend(one, folder, listen, **options):
+def pretend(one, folder, on_event, **options):
     with open(notes, "a") as file:
         file.write(f"{os.getpid()} {one.lr}\\n")
     while len({line.split()[0] for line in open(notes)}) < int(together):
         time.sleep(0.05)
     end = time.monotonic() + float(seconds)
     while time.monotonic() < end:
-        listen(Step(1, 1, 2, 1.0, {}, one.lr, 1.0, 1, 0.05))
+        on_event(Step(1, 1, 2, 1.0, {}, one.lr, 1.0, 1, 0.05))
         time.sleep(0.05)
     result = {"valid": {"accuracy": one.lr, "loss": 1.0}, "test": None, "rows": {}}
     (folder / "result.json").write_text(json.dumps(result))

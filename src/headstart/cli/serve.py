@@ -55,7 +55,7 @@ def serve_command(
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
-        from headstart.serve.server import is_loopback, make_server, on_event
+        from headstart.serve.server import is_loopback, make_server, open_socket
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -72,7 +72,7 @@ def serve_command(
         name, folder = named(argument)
         own = valid_examples(folder) if given is None and is_loopback(host) else ()
         models.append(open_served(name, folder, device, given or own))
-    with on_event(host, port) as listener:
+    with open_socket(host, port) as listener:
         address, actual = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         if not is_loopback(host):

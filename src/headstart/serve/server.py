@@ -17,7 +17,7 @@ from headstart.serve.limits import Limits
 from headstart.serve.models import Served
 
 
-def on_event(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
