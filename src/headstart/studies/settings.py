@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 from headstart.config import Pool, read_pairs
 from headstart.errors import ConfigError
 from headstart.studies.axes import Axis, read_axes
-from headstart.training.settings import Schedule, TrainingSettings, setting
+from headstart.training.settings import Schedule, TrainingSettings, other_default, setting
 
 # What decides which texts there are: the same for all runs of a study.
 DATA = ("data", "valid", "test", "test_share", "text", "second", "label", "skip_bad")
@@ -46,7 +46,7 @@ class LabelledSettings(TrainingSettings):
     balanced: bool = setting(False, "Weigh each class by the inverse of its share.")
     tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", least=1)
     prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.")
-    lr: float = setting(1e-5, "Peak learning rate.", above=0)
+    lr: float = other_default("lr", 1e-5)
 
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
@@ -117,13 +117,13 @@ class PretrainSettings(TrainingSettings):
     across: bool = setting(False, "Causal: let a sequence reach over the edge of a document into the next.")
     mask_rate: float = setting(0.15, "Masked: share of the tokens to hide.", above=0, below=1)
     whole_words: bool = setting(False, "Masked: hide words as a whole.")
-    epochs: int = setting(1, "Passes over the training data.", least=1)
-    batch_size: int = setting(32, "Sequences a step.", least=1)
-    lr: float = setting(1e-3, "Peak learning rate.", above=0)
-    schedule: Schedule = setting("cosine", "How the learning rate falls after the warm-up.")
-    warmup: float = setting(0.02, "Share of the steps in which the learning rate rises.", least=0, below=1)
-    beta2: float = setting(0.98, "Decay of the mean of squared gradients.", least=0, below=1)
-    weights: Literal["best", "last"] = setting("last", "Which weights to keep: the best on valid, or the last.")
+    epochs: int = other_default("epochs", 1)
+    batch_size: int = other_default("batch_size", 32)
+    lr: float = other_default("lr", 1e-3)
+    schedule: Schedule = other_default("schedule", "cosine")
+    warmup: float = other_default("warmup", 0.02)
+    beta2: float = other_default("beta2", 0.98)
+    weights: Literal["best", "last"] = other_default("weights", "last")
 
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
