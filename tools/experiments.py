@@ -35,6 +35,7 @@ from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.demo import REVIEWS
+from headstart.metrics import score
 from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.model import Model
@@ -43,10 +44,10 @@ from headstart.reading.examples import Examples, read_examples
 from headstart.runs.events import Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.inference import classify
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
 from headstart.training.precision import Precision
-from headstart.training.scores import classify, score
 from headstart.training.settings import TrainingSettings
 from headstart.use.generate import Sampling, generate
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from headstart.batches.encoding import Encoded
+from headstart.metrics import Floats
 from headstart.serve.app import create_app
 from headstart.serve.batching import Batcher, Job, Part, join
 from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier, valid_examples
-from headstart.training.scores import Floats
 from headstart.use.classifier import Text, TextClassifier
 
 

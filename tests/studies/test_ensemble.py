@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headstart.metrics import score
 from headstart.studies.ensemble import blend
-from headstart.training.scores import score
 
 
 def test_two_that_are_wrong_on_different_rows_do_better_together() -> None:

@@ -15,10 +15,10 @@ from headstart.errors import ConfigError, DataError, HeadstartError, ModelError,
 from headstart.studies.finetune import build_classifier, evaluate, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision
 from headstart.training.record import read_events
-from headstart.training.scores import classify, frozen_features
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:

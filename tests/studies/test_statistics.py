@@ -20,6 +20,7 @@ from statsmodels.stats.power import TTestPower
 from threadpoolctl import threadpool_limits
 
 from headstart.errors import ModelError
+from headstart.metrics import macro_f1
 from headstart.studies import statistics
 from headstart.studies.statistics import (
     METRICS,
@@ -34,7 +35,6 @@ from headstart.studies.statistics import (
     scores,
     worth,
 )
-from headstart.training.scores import macro_f1
 
 Floats = NDArray[np.float64]
 STUDIES = 1000

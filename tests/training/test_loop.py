@@ -21,15 +21,16 @@ from headstart.batches.language import CausalBatches, MaskedBatches
 from headstart.batches.masking import Masking
 from headstart.config import ClassifierConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import TrainingError
+from headstart.metrics import Scores, score
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.inference import classify
 from headstart.training.loop import Loop, State
 from headstart.training.objectives import Causal, Classification, MaskedTokens
 from headstart.training.precision import Precision
-from headstart.training.scores import Scores, classify, score
 from headstart.training.settings import TrainingSettings
 
 FLOAT32 = Precision(None, None)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headstart import TextClassifier as FromTheTop
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, HeadstartError, ModelError
-from headstart.training import scores
-from headstart.training.scores import fit_temperature
+from headstart.metrics import fit_temperature
+from headstart.training import inference
 from headstart.use import classifier as module
 from headstart.use.classifier import TextClassifier, calibrated
 from tests.studies.made_up import reviews
@@ -35,7 +35,7 @@ def test_it_answers_in_the_order_asked_whatever_the_batches(
     alone = np.concatenate([classifier.probabilities([text]) for text in TEXTS])
     assert classifier.probabilities(TEXTS) == pytest.approx(alone, abs=1e-6)
     monkeypatch.setattr(module, "CHUNK", 7)
-    monkeypatch.setitem(scores.TOKENS, "cpu", 40)
+    monkeypatch.setitem(inference.TOKENS, "cpu", 40)
     assert classifier.probabilities(TEXTS) == pytest.approx(alone, abs=1e-6)
     answers = classifier.predict(TEXTS)
     assert [list(answer.probabilities.values()) for answer in answers] == [

@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from headstart.batches.encoding import Encoded
+from headstart.metrics import Floats
 from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier
-from headstart.training.scores import Floats
 from headstart.use.classifier import Text
 
 T = TypeVar("T")

@@ -15,11 +15,12 @@ from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import NextTokenConfig
 from headstart.errors import HeadstartError, ModelError
+from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.scores import Floats, classify, tokens_for
+from headstart.training.inference import classify, tokens_for
 from headstart.use.classifier import Text, TextClassifier, calibrated
 from headstart.use.explain import ORDERS, explain
 from headstart.use.generate import Generated, Sampling, stream

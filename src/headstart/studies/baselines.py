@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
 from headstart.studies.finetune import predictions_table
 from headstart.studies.labelled import fingerprint, subset
 from headstart.training.record import open_run
-from headstart.training.scores import Floats, score
 
 Kind = Literal["majority", "tfidf"]
 KINDS: tuple[Kind, ...] = ("majority", "tfidf")

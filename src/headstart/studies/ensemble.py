@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from headstart.checkpoints.folder import read_json
+from headstart.metrics import Floats, fit_temperature, score
 from headstart.training.record import open_run
-from headstart.training.scores import Floats, fit_temperature, score
 
 SHARES = np.linspace(0.0, 1.0, 21)  # of the first
 
@@ -59,14 +60,8 @@ def blend(one: Floats, other: Floats, labels: NDArray[np.int64], valid: NDArray[
     1.0
     """
     one, other = (each / fit_temperature(each[valid], labels[valid]) for each in (one, other))
-    found = [(share, _normal(share * one + (1 - share) * other)) for share in SHARES.tolist()]
+    found = [(share, log_softmax(share * one + (1 - share) * other, axis=1)) for share in SHARES.tolist()]
     return min(found, key=lambda each: score(each[1][valid], labels[valid])["loss"])
-
-
-def _normal(logits: Floats) -> Floats:
-    logits = logits - logits.max(1, keepdims=True)
-    normal: Floats = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    return normal
 
 
 def _logarithms(folder: Path, labels: list[str]) -> Floats:

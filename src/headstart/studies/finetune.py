@@ -23,6 +23,7 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.files import new_file
+from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.reading.examples import Examples, read_examples
@@ -32,11 +33,11 @@ from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree, team
+from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
 from headstart.training.record import OnEvent, open_run
-from headstart.training.scores import Floats, Scores, classify, fit_temperature, frozen_features, score
 
 
 @dataclass(frozen=True)

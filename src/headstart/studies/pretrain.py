@@ -16,6 +16,7 @@ from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import Direction, ModelConfig, read_pairs
 from headstart.errors import ConfigError, ModelError
+from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.store.store import Documents, Store
@@ -23,10 +24,10 @@ from headstart.studies.settings import PretrainSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree
+from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
 from headstart.training.record import OnEvent, open_run
-from headstart.training.scores import Scores, language_model_scores
 
 HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
 

@@ -26,9 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from headstart.errors import ModelError
+from headstart.metrics import Floats, macro_f1_from_counts
 from headstart.runs.comparison import Estimate
-
-Floats = NDArray[np.float64]
 
 METRICS = ("accuracy", "macro_f1", "calibration")
 DRAWS = 10_000
@@ -162,9 +161,7 @@ def _columns(probabilities: Floats, labels: NDArray[np.int64]) -> Floats:
 def _from_sums(sums: Floats, items: int) -> Floats:
     """(metrics, …) from the sums (…, 3 C + bins) of the columns."""
     hits, answers, truth = np.split(sums[..., :-BINS], 3, axis=-1)  # (…, C) each
-    either = answers + truth
-    there = either > 0  # a class that is neither there nor answered has no F1
-    f1 = (2 * hits / np.where(there, either, 1)).sum(-1) / there.sum(-1)
+    f1 = macro_f1_from_counts(hits, answers, truth)
     return np.stack([hits.sum(-1) / items, f1, np.abs(sums[..., -BINS:]).sum(-1) / items])
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from headstart.batches.batch import Batch, Batches, rng
 from headstart.errors import TrainingError
+from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.runs.events import Best, Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.training import distributed, slopes_gpu
@@ -35,7 +36,6 @@ from headstart.training.distributed import Spread, fill, like
 from headstart.training.objectives import Objective
 from headstart.training.optim import Average, build_optimizer, rate, reinitialise_top, set_unfrozen, unfrozen_layers
 from headstart.training.precision import Precision
-from headstart.training.scores import Scores
 from headstart.training.settings import TrainingSettings
 from headstart.training.steps import Recorded, Stepper
 

@@ -17,16 +17,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.special import softmax
 
 from headstart.batches.encoding import Encoded
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
+from headstart.metrics import Floats
 from headstart.reading.examples import Example, Examples
 from headstart.studies.setup import pick_device
+from headstart.training.inference import classify
 from headstart.training.precision import choose_precision
-from headstart.training.scores import Floats, classify
 
 Text = str | tuple[str, str]  # a text, or a pair
 CHUNK = 4096  # texts that are read ahead and sorted by length
@@ -109,10 +111,8 @@ def calibrated(log_probabilities: Floats, temperature: float) -> Floats:
     >>> calibrated(np.log([[0.9, 0.1]]), 2.0).round(2).tolist()
     [[0.75, 0.25]]
     """
-    scaled = log_probabilities / temperature
-    shifted = np.exp(scaled - scaled.max(1, keepdims=True))
-    made: Floats = shifted / shifted.sum(1, keepdims=True)
-    return made
+    probabilities: Floats = softmax(log_probabilities / temperature, axis=1)
+    return probabilities
 
 
 def _example(text: Text, number: int) -> Example:

@@ -32,11 +32,12 @@ from torch import Tensor, nn
 from headstart.batches.batch import rng
 from headstart.batches.encoding import Encoded
 from headstart.errors import ConfigError, ModelError, did_you_mean
+from headstart.metrics import Floats
 from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.positions import turn
+from headstart.training.inference import classify, tokens_for
 from headstart.training.precision import Precision
-from headstart.training.scores import Floats, classify, tokens_for
 from headstart.use.classifier import Text, TextClassifier, calibrated
 from headstart.use.words import Reading, Word, read
 

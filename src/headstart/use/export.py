@@ -33,9 +33,9 @@ from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
+from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Example, Examples, read_examples
-from headstart.training.scores import Floats
 from headstart.use.classifier import Text, TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 

@@ -23,18 +23,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from torch import Tensor, nn
 
 import tokenizers
 from headstart.batches.batch import token_edges
 from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
 from headstart.errors import CheckpointError, MissingExtra, ModelError
+from headstart.metrics import Floats
 from headstart.model.attention import Attention, key_mask
 from headstart.model.layout import Dense
 from headstart.model.model import Model
 from headstart.model.positions import turn
 from headstart.tokenizers.special_tokens import find_layouts, state_forms
-from headstart.training.scores import Floats
 from headstart.use.classifier import Text, TextClassifier, calibrated
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
@@ -272,7 +273,5 @@ class OnnxClassifier:
                 if "token_type_ids" in feed and encodings[number].ids:
                     feed["token_type_ids"][place, :length] = encodings[number].type_ids
             [logits] = self._session.run(["logits"], feed)
-            exact = logits.astype(np.float64)
-            shifted = exact - exact.max(1, keepdims=True)
-            out[chosen] = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+            out[chosen] = log_softmax(logits.astype(np.float64), axis=1)
         return out

@@ -1,4 +1,4 @@
-"""How good a model is: on a labelled set, row by row, and on text, token by token."""
+"""What a model answers, without training it: on a labelled set, row by row, and on text, token by token."""
 
 from __future__ import annotations
 
@@ -8,68 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from headstart.batches.batch import Batches
 from headstart.batches.encoding import Encoded, in_order
+from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
 from headstart.training.distributed import sum_over, team
 from headstart.training.objectives import Objective, layout_of
 from headstart.training.precision import Precision, autocast
 
-Floats = NDArray[np.float64]
-Scores = dict[str, float]
 TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch that is only scored, where that runs fastest
-
-
-def score(log_probabilities: Floats, labels: NDArray[np.int64]) -> Scores:
-    """Accuracy, macro-F1 and mean loss of (n, C) log-probabilities.
-
-    >>> half = np.log([[0.9, 0.1], [0.6, 0.4]])
-    >>> {name: round(value, 3) for name, value in score(half, np.array([0, 1])).items()}
-    {'accuracy': 0.5, 'macro_f1': 0.333, 'loss': 0.511}
-    """
-    predicted = log_probabilities.argmax(1)
-    return {
-        "accuracy": float((predicted == labels).mean()),
-        "macro_f1": macro_f1(predicted, labels, log_probabilities.shape[1]),
-        "loss": float(-log_probabilities[np.arange(len(labels)), labels].mean()),
-    }
-
-
-def macro_f1(predicted: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> float:
-    """The mean over classes of F1; a class that is neither there nor predicted is left out."""
-    found = []
-    for k in range(classes):
-        hits = int(((predicted == k) & (labels == k)).sum())
-        either = int((predicted == k).sum()) + int((labels == k).sum())
-        if either:
-            found.append(2 * hits / either)
-    return float(np.mean(found))
-
-
-def fit_temperature(log_probabilities: Floats, labels: NDArray[np.int64]) -> float:
-    """What to divide logits by so that the loss is least on these rows.
-
-    Each right class counts as almost sure, by one row in n + 2: a set without a mistake would ask for certainty.
-
-    >>> rows = np.log([[0.99, 0.01]] * 3 + [[0.01, 0.99]])
-    >>> round(fit_temperature(rows, np.array([0, 0, 0, 0])), 1)  # three right of four, and 99 % sure of each
-    5.2
-    """
-    from scipy.optimize import minimize_scalar
-
-    count, classes = log_probabilities.shape
-    aim = np.full((count, classes), 1 / (count + 2) / classes)
-    aim[np.arange(count), labels] += 1 - 1 / (count + 2)
-
-    def loss(logarithm: float) -> float:
-        scaled = log_probabilities / np.exp(logarithm)
-        scaled = scaled - scaled.max(1, keepdims=True)
-        return float(-(aim * (scaled - np.log(np.exp(scaled).sum(1, keepdims=True)))).sum())
-
-    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(50)), method="bounded").x))
 
 
 @torch.no_grad()
