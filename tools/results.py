@@ -31,11 +31,12 @@ from headstart.config import read_toml
 from headstart.report import blocks, charts
 from headstart.report.charts import Look, Series
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, valid_accuracy
+from headstart.runs.events import Evaluated
+from headstart.runs.run import RunFolder
 from headstart.studies import statistics
 from headstart.studies.outcomes import read_run
 from headstart.studies.statistics import Outcome
 from headstart.studies.trials import Sweep, plain, shown
-from headstart.training.record import read_events
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS, IMAGES, PAGE, README = DOCS / "results", DOCS / "images", DOCS / "results.md", DOCS.parent / "README.md"
@@ -127,9 +128,9 @@ def _epochs(study: Path, arms: Sequence[ArmResult]) -> dict[str, list[list[float
     for arm in (each for each in arms if each.trained):
         found: dict[float, list[float]] = {}
         for run in arm.runs:
-            for event in read_events(study / run.path):
-                if event["event"] == "evaluated":
-                    found.setdefault(event["epoch"], []).append(event["scores"]["accuracy"])
+            for event in RunFolder(study / run.path).events():
+                if isinstance(event, Evaluated):
+                    found.setdefault(event.epoch, []).append(event.scores["accuracy"])
         curves[arm.name] = [
             [epoch, *(round(value, 4) for value in (sum(values) / len(values), min(values), max(values)))]
             for epoch, values in sorted(found.items())

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from headstart.errors import OutputError
+from headstart.errors import DataError, OutputError
 
 try:
     import fcntl
@@ -67,6 +67,17 @@ def write_text(path: str | Path, text: str) -> None:
     """A text file, whole or not there."""
     with new_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(path, f"it cannot be read as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(path, f"it holds a {type(value).__name__}, and an object was expected")
+    return value
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -20,14 +20,14 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import load, save
-from headstart.config import read_toml
 from headstart.errors import ConfigError, DataError, HeadstartError, OutputError, TrainingError
 from headstart.runs.comparison import Comparison
+from headstart.runs.events import Evaluated, Step
+from headstart.runs.run import RunFolder
 from headstart.studies import compare as module
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
-from headstart.training.record import read_events
 from tests.studies.made_up import write_reviews
 
 
@@ -93,12 +93,10 @@ def test_arms_of_a_seed_see_the_same_texts_and_the_same_budget(done: tuple[Path,
                 continue
             manifest = json.loads((folder / run.path / "manifest.json").read_text())
             data.setdefault((arm.labels, run.seed), set()).add(manifest["data"]["train"])
-            events = read_events(folder / run.path)
-            steps.setdefault(arm.labels, set()).add(sum(event["event"] == "step" for event in events))
-            assert (
-                sum(event["event"] == "evaluated" for event in events)
-                == read_toml(folder / run.path / "run.toml")["epochs"]
-            )
+            folder_of_run = RunFolder(folder / run.path)
+            events = folder_of_run.events()
+            steps.setdefault(arm.labels, set()).add(sum(isinstance(event, Step) for event in events))
+            assert sum(isinstance(event, Evaluated) for event in events) == folder_of_run.settings()["epochs"]
     assert all(len(prints) == 1 for prints in data.values())
     assert data[20, 0] != data[20, 1]  # another seed draws other texts
     assert data[120, 0] == data[120, 1]
@@ -200,7 +198,7 @@ def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path:
     # Each run was begun once: its events tell of one training.
     for run in study.plan:
         if run.arm.mode != "baseline":
-            assert [e["step"] for e in read_events(run.folder) if e["event"] == "step"] == list(range(1, 16))
+            assert [e.step for e in RunFolder(run.folder).events() if isinstance(e, Step)] == list(range(1, 16))
     # And where all is done, nobody is started.
     with mock.patch.object(multiprocessing, "get_context", side_effect=AssertionError):
         run_study(study)

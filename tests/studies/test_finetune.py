@@ -12,13 +12,13 @@ import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
+from headstart.runs.run import RunFolder
 from headstart.studies.finetune import build_classifier, evaluate, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision
-from headstart.training.record import read_events
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:
@@ -42,7 +42,7 @@ def test_a_run_leaves_a_whole_folder(world: Path, base: Path, tmp_path: Path, mo
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
     assert result["valid"].keys() == result["test"].keys() == {"accuracy", "macro_f1", "loss"}
     assert result["weights"] == ("fresh" if mode == "scratch" else f"from {base}")
-    kinds = [event["event"] for event in read_events(tmp_path / "run")]
+    kinds = [type(event).__name__.lower() for event in RunFolder(tmp_path / "run").events()]
     assert kinds.count("step") == 3 * 15
     assert kinds.count("evaluated") == 3
     assert kinds[-1] == "finished"

@@ -9,11 +9,12 @@ import torch
 
 from headstart.checkpoints.folder import load
 from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerError
+from headstart.runs.events import Evaluated, Step
+from headstart.runs.run import RunFolder
 from headstart.studies.finetune import finetune
 from headstart.studies.pretrain import pretrain
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.record import read_events
 from tests.studies.made_up import corpus, make_store, write_reviews
 
 TINY = ("width=48", "layers=2", "heads=2", "feed_forward=64", "window=64")
@@ -37,7 +38,7 @@ def settings(world: Path, **changes: Any) -> PretrainSettings:
 def test_every_objective_learns(world: Path, tmp_path: Path, objective: str, model: str, scores: set[str]) -> None:
     result = pretrain(settings(world, objective=objective, model=model, epochs=3), tmp_path / "run")
     assert result["valid"].keys() == scores
-    evaluated = [e["scores"]["loss"] for e in read_events(tmp_path / "run") if e["event"] == "evaluated"]
+    evaluated = [e.scores["loss"] for e in RunFolder(tmp_path / "run").events() if isinstance(e, Evaluated)]
     assert evaluated[-1] < evaluated[0]
     assert result["valid"]["loss"] == pytest.approx(evaluated[-1], rel=1e-5)
     found = load(tmp_path / "run" / "model")
@@ -96,8 +97,8 @@ def test_going_on_from_a_model(world: Path, tmp_path: Path) -> None:
     more = settings(world, model=None, change=(), init=str(tmp_path / "first"), objective="masked", epochs=1, lr=1e-4)
     second = pretrain(more, tmp_path / "second")
     assert second["weights"] == f"from {tmp_path / 'first'}"
-    first_step = next(e for e in read_events(tmp_path / "second") if e["event"] == "step")
-    assert first_step["loss"] < first["valid"]["loss"] + 0.7  # it begins where the other ended, not from nothing
+    first_step = next(e for e in RunFolder(tmp_path / "second").events() if isinstance(e, Step))
+    assert first_step.loss < first["valid"]["loss"] + 0.7  # it begins where the other ended, not from nothing
     assert second["valid"]["loss"] <= first["valid"]["loss"] + 0.02
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headstart.runs.events import Saved, Step
+from headstart.runs.run import RunFolder
 from headstart.studies.verify import compare, verify_resume
-from headstart.training.record import read_events
 
 SIZES = ["--change", "width=32", "--change", "layers=2", "--change", "heads=2", "--change", "feed_forward=48"]
 
@@ -34,7 +35,7 @@ def test_killed_at_random_steps_it_ends_the_same(world: Path, tmp_path: Path) ->
     assert verdict.identical, verdict.difference
     assert len(verdict.kills) == 3
     assert verdict.steps > 20
-    assert sum(event["event"] == "saved" for event in read_events(tmp_path / "broken")) >= 10
+    assert sum(isinstance(event, Saved) for event in RunFolder(tmp_path / "broken").events()) >= 10
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(world: Path, tmp_path: Path) -> None:
@@ -60,8 +61,8 @@ def test_control_c_saves_and_exits_with_130(world: Path, tmp_path: Path, asked: 
     process.send_signal(asked)
     process.communicate()
     assert process.returncode == 130
-    saved = [e["step"] for e in read_events(tmp_path / "broken") if e["event"] == "saved"]
-    steps = [e["step"] for e in read_events(tmp_path / "broken") if e["event"] == "step"]
+    saved = [e.step for e in RunFolder(tmp_path / "broken").events() if isinstance(e, Saved)]
+    steps = [e.step for e in RunFolder(tmp_path / "broken").events() if isinstance(e, Step)]
     assert saved == [steps[-1]]  # between the rhythm of --save-every
     assert "going on from step" in run(arguments, tmp_path / "broken")
     # the event of the extra save is the one thing that a straight run does not have
@@ -93,7 +94,7 @@ def run(arguments: list[str], out: Path) -> str:
 def wait_for_steps(out: Path, steps: int, process: subprocess.Popen[str]) -> None:
     while process.poll() is None:
         if (out / "events.jsonl").is_file():
-            found = [event for event in read_events(out) if event["event"] == "step"]
+            found = [event for event in RunFolder(out).events() if isinstance(event, Step)]
             if len(found) >= steps:
                 return
         time.sleep(0.01)

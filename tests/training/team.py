@@ -20,7 +20,7 @@ from torch import Tensor
 from headstart.errors import ConfigError
 from headstart.model.model import Model
 from headstart.runs.events import Event, Saved, Step
-from headstart.training import distributed, record
+from headstart.training import distributed, driver
 from headstart.training.distributed import joined, team
 from headstart.training.state import read_newest, write_state
 from tests.training.test_loop import classifier, examples, make_loop
@@ -65,9 +65,9 @@ def run(name: str, checkpoints: Path | None = None, *, resume: bool = False, **m
 def other_version(folder: Path) -> list[str]:
     """What each process says where the second has another headstart than the first."""
     said = "nothing"
-    with mock.patch.object(record, "__version__", f"0.{team().rank}"):
+    with mock.patch.object(driver, "__version__", f"0.{team().rank}"):
         try:
-            with record.open_run(folder, "finetune", {}, resume=False):
+            with driver.open_run(folder, "finetune", {}, resume=False):
                 pass
         except ConfigError as error:
             said = str(error)

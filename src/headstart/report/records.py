@@ -25,10 +25,11 @@ from headstart.config import ModelConfig, read_head, read_toml
 from headstart.errors import DataError
 from headstart.model.count import Count, count
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, valid_accuracy
+from headstart.runs.events import Evaluated, Step
+from headstart.runs.run import RunFolder
 from headstart.studies.outcomes import from_runs
 from headstart.studies.statistics import reliability
 from headstart.studies.trials import Sweep
-from headstart.training.record import read_events
 
 MISTAKES = 10
 LONGEST = 4000  # characters of a text that are kept
@@ -236,15 +237,15 @@ def _read_arm(arm: ArmResult, root: Path, labels: tuple[str, ...], split: str) -
 def _read_run(folder: Path, name: str) -> Run:
     if not (folder / "manifest.json").is_file():
         raise DataError(folder, "the run is not done: it has no manifest.json", fix="go on with it with --resume")
-    events = read_events(folder) if (folder / "events.jsonl").is_file() else []
+    events = RunFolder(folder).events() if (folder / "events.jsonl").is_file() else []
     curve = tuple(
-        (float(event["epoch"]), float(event["scores"]["accuracy"]))
+        (float(event.epoch), event.scores["accuracy"])
         for event in events
-        if event["event"] == "evaluated" and "accuracy" in event["scores"]
+        if isinstance(event, Evaluated) and "accuracy" in event.scores
     )
-    steps = [event for event in events if event["event"] == "step"]
-    seconds = sum(event["seconds"] for event in steps)
-    speed = steps[-1]["tokens"] / seconds if seconds else None
+    steps = [event for event in events if isinstance(event, Step)]
+    seconds = sum(event.seconds for event in steps)
+    speed = steps[-1].tokens / seconds if seconds else None
     settings = read_toml(folder / "run.toml")
     return Run(name, settings, _json(folder / "manifest.json"), curve, speed, _parameters(folder, settings))
 
@@ -374,17 +375,12 @@ def _result(folder: Path) -> dict[str, Any]:
 
 
 def _read_pretraining(folder: Path, points: int = 120) -> Pretraining:
-    events = read_events(folder)
-    losses = [(event["step"], float(event["loss"])) for event in events if event["event"] == "step"]
-    losses = [(step, loss) for step, loss in losses if math.isfinite(loss)]
+    events = RunFolder(folder).events()
+    losses = [(event.step, event.loss) for event in events if isinstance(event, Step) and math.isfinite(event.loss)]
     size = max(1, math.ceil(len(losses) / points))
     parts = [losses[begin : begin + size] for begin in range(0, len(losses), size)]
     loss = tuple((float(part[-1][0]), float(np.mean([value for _, value in part]))) for part in parts)
-    valid = tuple(
-        (int(event["step"]), {name: float(value) for name, value in event["scores"].items()})
-        for event in events
-        if event["event"] == "evaluated"
-    )
+    valid = tuple((event.step, event.scores) for event in events if isinstance(event, Evaluated))
     return Pretraining(_read_run(folder, str(folder)), folder.resolve().name, loss, valid, _result(folder))
 
 

@@ -1,8 +1,14 @@
-"""What happens in a run, as the training loop yields it and `events.jsonl` keeps it, a line an event."""
+"""What happens in a run, as the training loop yields it and `events.jsonl` keeps it, one event a line."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 Scores = dict[str, float]
@@ -53,7 +59,7 @@ class Saved:
     """A moment to write a checkpoint of; the consumer writes it."""
 
     step: int
-    state: Any  # `training.loop.State`: its tensors are no part of what is recorded
+    state: Any = None  # `training.loop.State`; its tensors are not recorded, so it is None when read back
 
 
 @dataclass(frozen=True)
@@ -71,3 +77,65 @@ class Best:
 
 
 Event = Step | Skipped | Halved | Evaluated | Saved | Finished
+OnEvent = Callable[[Event], None]
+KINDS: dict[str, type[Event]] = {
+    "step": Step,
+    "skipped": Skipped,
+    "halved": Halved,
+    "evaluated": Evaluated,
+    "saved": Saved,
+    "finished": Finished,
+}
+
+
+@contextmanager
+def event_writer(path: Path, offset: int) -> Iterator[Callable[[Event], int]]:
+    """A function that appends an event and returns the size of the file; what lies beyond `offset` is cut off first."""
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(offset)
+        file.seek(offset)
+
+        def write(event: Event) -> int:
+            file.write(json.dumps({"event": type(event).__name__.lower(), **_to_json(event)}).encode() + b"\n")
+            file.flush()
+            return file.tell()
+
+        yield write
+
+
+def read_events(path: Path, last: int | None = None) -> list[Event]:
+    """The events of a run, or those in the last `last` bytes; a line that is cut short is left out."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = 0 if last is None else max(0, size - last)
+        file.seek(start)
+        lines = file.read().split(b"\n")
+    return list(_parse(lines[1 if start else 0 : -1]))
+
+
+def _parse(lines: Iterable[bytes]) -> Iterator[Event]:
+    for line in lines:
+        record = json.loads(line)
+        kind = KINDS[record.pop("event")]
+        values = {name: _from_json(value) if name != "reason" else value for name, value in record.items()}
+        if kind is Finished and values["best"] is not None:
+            values["best"] = Best(**values["best"])
+        yield kind(**values)
+
+
+def _to_json(value: Any) -> Any:
+    """Plain values: no checkpoint state, and what JSON has no number for as a string."""
+    if is_dataclass(value):
+        return {f.name: _to_json(getattr(value, f.name)) for f in fields(value) if f.name != "state"}
+    if isinstance(value, dict):
+        return {name: _to_json(item) for name, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _from_json(item) for name, item in value.items()}
+    return float(value) if isinstance(value, str) else value

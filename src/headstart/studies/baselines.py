@@ -16,7 +16,7 @@ from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
 from headstart.studies.finetune import predictions_table
 from headstart.studies.labelled import fingerprint, subset
-from headstart.training.record import open_run
+from headstart.training.driver import open_run
 
 Kind = Literal["majority", "tfidf"]
 KINDS: tuple[Kind, ...] = ("majority", "tfidf")

@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 
 from headstart.checkpoints.folder import read_json
 from headstart.metrics import Floats, fit_temperature, score
-from headstart.training.record import open_run
+from headstart.training.driver import open_run
 
 SHARES = np.linspace(0.0, 1.0, 21)  # of the first
 

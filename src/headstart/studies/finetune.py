@@ -28,16 +28,17 @@ from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.reading.examples import Examples, read_examples
 from headstart.reading.skipped import Skipped
+from headstart.runs.events import OnEvent
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree, team
+from headstart.training.driver import open_run
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision, choose_precision
-from headstart.training.record import OnEvent, open_run
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,16 @@ from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.runs.events import OnEvent
 from headstart.store.store import Documents, Store
 from headstart.studies.settings import PretrainSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.distributed import agree
+from headstart.training.driver import open_run
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
-from headstart.training.record import OnEvent, open_run
 
 HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
 

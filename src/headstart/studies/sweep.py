@@ -29,6 +29,7 @@ from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.files import holds_something, write_json, write_text
 from headstart.reading.examples import Examples
+from headstart.runs.events import OnEvent
 from headstart.studies.claims import claim
 from headstart.studies.finetune import build_classifier, load_data, open_base
 from headstart.studies.labelled import fingerprint, read_splits
@@ -37,7 +38,6 @@ from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.setup import pick_device, pick_window
 from headstart.studies.storage import load_optuna, without_password
 from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
-from headstart.training.record import OnEvent
 
 # What can be wrong with data, model and device depends on these.
 REHEARSED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")

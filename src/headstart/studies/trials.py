@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from headstart.checkpoints.folder import read_json
 from headstart.errors import HeadstartError, MissingExtra, OutputError
 from headstart.files import write_json
+from headstart.runs.events import OnEvent
 from headstart.studies.claims import fingerprint_of, key_of
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import beside_the_best
 from headstart.studies.verdict import ALPHA
-from headstart.training.record import OnEvent, open_run
+from headstart.training.driver import open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
 INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first is not looked at

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headstart.errors import TrainingError
-from headstart.training.record import read_events
+from headstart.runs.events import Step
+from headstart.runs.run import RunFolder
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def compare(one: Path, other: Path) -> str | None:
 def _losses(run: Path) -> list[float]:
     if not (run / "events.jsonl").is_file():
         return []
-    return [event["loss"] for event in read_events(run) if event["event"] == "step"]
+    return [event.loss for event in RunFolder(run).events() if isinstance(event, Step)]
 
 
 def _start(arguments: Sequence[str], out: Path) -> subprocess.Popen[str]:

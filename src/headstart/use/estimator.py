@@ -23,11 +23,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from headstart.errors import ConfigError
 from headstart.model.presets import PRESETS
 from headstart.reading.examples import Example, Examples
-from headstart.runs.events import Evaluated, Step
+from headstart.runs.events import Evaluated, OnEvent, Step
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.record import OnEvent
 from headstart.use.classifier import Text, TextClassifier
 
 Texts = Sequence[Text] | NDArray[Any]

@@ -1,26 +1,26 @@
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headstart.errors import OutputError
-from headstart.runs.events import Step
+from headstart.runs.events import Saved, Step
+from headstart.training.driver import Run, open_run
 from headstart.training.loop import Loop, State
-from headstart.training.record import RunFolder, open_run, read_events
 from headstart.training.state import write_state
 from tests.training.test_loop import examples, losses, make_loop
 
 SETTINGS: dict[str, Any] = {"lr": 0.001, "mode": "full", "names": ["a", "b"]}
-Begin = Callable[[str], RunFolder]
+Begin = Callable[[str], Run]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_folder_that_another_process_writes(tmp_path: Path) -> None:
 
 HOLDER = f"""
 import sys, time
-from headstart.training.record import open_run
+from headstart.training.driver import open_run
 with open_run(sys.argv[1], "finetune", {SETTINGS!r}, resume=False):
     print("open", flush=True)
     time.sleep(300)
@@ -115,20 +115,19 @@ def test_events_are_lines_of_json(begin: Begin) -> None:
     run = begin("run")
     heard: list[Any] = []
     run.train(make_loop(save_every=4), on_event=heard.append)
-    events = read_events(run.path)
-    assert [e["event"] for e in events] == [type(e).__name__.lower() for e in heard]
-    assert [e["loss"] for e in events if e["event"] == "step"] == losses(heard)
-    assert "state" not in next(e for e in events if e["event"] == "saved")
+    events = run.events()
+    assert events == [replace(e, state=None) if isinstance(e, Saved) else e for e in heard]
+    assert losses(events) == losses(heard)
     with (run.path / "events.jsonl").open("a") as file:
         file.write('{"event": "step", "lo')  # a kill in the middle of a line
-    assert read_events(run.path) == events
+    assert run.events() == events
 
 
 def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
     """Events beyond the checkpoint are recorded once, though they happened twice."""
     run = begin("run")
     run.train(make_loop(save_every=4))
-    straight = read_events(run.path)
+    straight = run.events()
     other = begin("other")
     half = make_loop(examples(32), save_every=4)
     with pytest.raises(RuntimeError, match="pulled the plug"):
@@ -136,9 +135,9 @@ def test_what_came_after_the_checkpoint_is_taken_back(begin: Begin) -> None:
     said: list[str] = []
     other.train(make_loop(examples(32), save_every=4), log=said.append)
     assert said == ["going on from step 4 of 8"]
-    again = read_events(other.path)
-    assert [e.get("loss") for e in again] == [e.get("loss") for e in straight]
-    assert [e["event"] for e in again] == [e["event"] for e in straight]
+    again = other.events()
+    assert losses(again) == losses(straight)
+    assert list(map(type, again)) == list(map(type, straight))
 
 
 def pull_the_plug(at: int) -> Any:
@@ -170,9 +169,9 @@ def test_tensorboard_files_where_asked(begin: Begin) -> None:
     run.train(loop)
     found = EventAccumulator(str(run.path / "tensorboard"))
     found.Reload()
-    steps = [json.loads(json.dumps(e)) for e in read_events(run.path) if e["event"] == "step"]
-    assert [s.step for s in found.Scalars("train/loss")] == [s["step"] for s in steps]
-    assert [s.value for s in found.Scalars("train/loss")] == pytest.approx([s["loss"] for s in steps])
+    steps = [e for e in run.events() if isinstance(e, Step)]
+    assert [s.step for s in found.Scalars("train/loss")] == [s.step for s in steps]
+    assert [s.value for s in found.Scalars("train/loss")] == pytest.approx([s.loss for s in steps])
     assert {"train/lr", "valid/accuracy"} <= set(found.Tags()["scalars"])
 
 

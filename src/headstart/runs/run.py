@@ -1,0 +1,132 @@
+"""The run folder: its files, who may write it, and when a run may be resumed.
+
+run.toml             the study and its settings, enough to run it again
+events.jsonl         what happened, one event a line
+checkpoints/         to resume from, while the run is in progress
+model/               the trained model (a comparison does not keep every one), as `headstart.checkpoints.folder` has it
+predictions.parquet  one row for each scored example
+result.json          the scores
+manifest.json        versions, hardware, data, time and memory; written last: a run that has it is done
+.lock                which process writes it, while the run is in progress: one at a time
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headstart.config import read_toml, to_toml
+from headstart.errors import OutputError
+from headstart.files import LOCK, holds_something, locked, new_file, read_json, write_json, write_text
+from headstart.runs.events import Event, read_events
+
+RUN, EVENTS, PREDICTIONS = "run.toml", "events.jsonl", "predictions.parquet"
+RESULT, MANIFEST = "result.json", "manifest.json"
+LAUNCH = "torchrun.id"  # which launch of torchrun a run in progress belongs to
+POLL = 0.2  # seconds between attempts to get a lock that another process holds
+
+
+class RunFolder:
+    """A run on disk; each file is read when it is asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+
+    @property
+    def done(self) -> bool:
+        return (self.path / MANIFEST).is_file()
+
+    def settings(self) -> dict[str, Any]:
+        return read_toml(self.path / RUN)
+
+    def events(self) -> list[Event]:
+        return read_events(self.path / EVENTS)
+
+    def result(self) -> dict[str, Any]:
+        """The scores of a run that is done."""
+        return read_json(self.path / RESULT)
+
+    def manifest(self) -> dict[str, Any]:
+        return read_json(self.path / MANIFEST)
+
+    def write_end(
+        self, result: Mapping[str, Any], manifest: Mapping[str, Any], predictions: pa.Table | None = None
+    ) -> None:
+        """Write what a finished run has, the manifest last, and remove what only a run in progress needs."""
+        if predictions is not None:
+            with new_file(self.path / PREDICTIONS) as unfinished:
+                pq.write_table(predictions, unfinished)
+        write_json(self.path / RESULT, result)
+        write_json(self.path / MANIFEST, manifest)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for name in (LAUNCH, LOCK):  # whoever gets the lock from here on finds a run that is done, and writes nothing
+            (self.path / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def lock_run(path: Path, settings: Mapping[str, Any], *, resume: bool, patience: float) -> Iterator[None]:
+    """Begin the run with these settings, or resume it; to the end of the block no other process can write its folder.
+
+    A run that torchrun restarts is resumed unasked, after at most `patience` seconds of waiting for its dead processes.
+    """
+    launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    restarted = _restarted(path / LAUNCH, launch)
+    _refuse_other_things(path)
+    run = RunFolder(path)
+    with nullcontext() if run.done else _lock(path, patience if restarted else 0.0):
+        _begin(run, settings, resume=resume or restarted)
+        if launch != "none" and not run.done:
+            write_text(path / LAUNCH, launch)
+        yield
+
+
+def _restarted(file: Path, launch: str) -> bool:
+    """Whether torchrun began this run and restarts its processes: one died, or a host left or came back."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0 and file.parent.is_dir():
+        return True
+    return launch != "none" and file.is_file() and file.read_text(encoding="utf-8") == launch
+
+
+@contextmanager
+def _lock(path: Path, patience: float) -> Iterator[None]:
+    until = time.monotonic() + patience
+    while True:
+        with locked(path / LOCK) as ours:
+            if ours:
+                yield
+                return
+        if time.monotonic() >= until:
+            holder = "another process"
+            with suppress(FileNotFoundError):  # which may be done by now
+                holder = (path / LOCK).read_text(encoding="utf-8") or holder
+            raise OutputError(f"{holder} is writing the run in {path}: wait for its end, or name another folder")
+        time.sleep(POLL)
+
+
+def _refuse_other_things(path: Path) -> None:
+    if path.is_file():
+        raise OutputError(f"{path} is a file, and a folder for the run was meant: name another")
+    if path.is_dir() and holds_something(path) and not (path / RUN).is_file():
+        raise OutputError(f"{path} holds something that is no run: name another folder")
+
+
+def _begin(run: RunFolder, settings: Mapping[str, Any], *, resume: bool) -> None:
+    if not (run.path / RUN).is_file():
+        write_text(run.path / RUN, to_toml(settings))
+        return
+    before = run.settings()
+    if before != settings:
+        keys = sorted(key for key in before.keys() | settings.keys() if before.get(key) != settings.get(key))
+        raise OutputError(f"{run.path} holds another run (it differs in {', '.join(keys)}): name another folder")
+    if not resume:
+        state = "is done" if run.done else "was begun"
+        raise OutputError(f"the run in {run.path} {state}: add --resume to go on with it, or name another folder")
