@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from headstart.batches.batch import order
-from headstart.batches.language import Pieces
+from headstart.batches.sampler import BatchSampler
+from headstart.batches.windows import Windows
 from headstart.config import HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -145,11 +145,11 @@ def store(page: str) -> Iterator[str]:
     # What training keeps in memory for each piece, measured on a small store of documents of that length.
     lengths = np.random.default_rng(0).poisson(per_document / per_token, 20_000)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    made = Pieces.cut(Documents(np.empty(0, np.uint16), starts, starts[1:]), (1,), (2,), window, each=True)
-    visit = order(len(made), 0, 0)
-    edges = np.concatenate([[0], np.cumsum(made.length[visit])])
-    kept = made.document.nbytes + made.offset.nbytes + made.length.nbytes + visit.nbytes + edges.nbytes
-    pieces = documents * len(made) / len(lengths)
+    windows = Windows.cut(Documents(np.empty(0, np.uint16), starts, starts[1:]), (1,), (2,), window, wrap_each=True)
+    epoch = BatchSampler(windows.length, window, seed=0).epoch(0)
+    arrays = (windows.document, windows.offset, windows.length, epoch.order, epoch.starts)
+    kept = sum(array.nbytes for array in arrays) / len(windows)
+    pieces = documents * len(windows) / len(lengths)
     width = np.dtype(id_type(50_001)).itemsize
     rows = {
         "documents (of 2,000 bytes)": f"{documents / 1e6:,.0f} M",
@@ -157,10 +157,10 @@ def store(page: str) -> Iterator[str]:
         f"`train.ids`, {width} bytes a token up to 65,536 pieces": f"{width * tokens / 1e9:,.0f} GB",
         "`train.starts` and `train.bytes`, 8 bytes a document each": f"{16 * documents / 1e9:,.0f} GB",
         f"pieces, with a window of {window}": f"{pieces / 1e6:,.0f} M",
-        f"memory of each process for pieces and the order of an epoch, {kept / len(made):.0f} bytes a piece": (
-            f"{kept / len(made) * pieces / 1e9:,.0f} GB"
+        f"memory of each process for pieces and the order of an epoch, {kept:.0f} bytes a piece": (
+            f"{kept * pieces / 1e9:,.0f} GB"
         ),
-        f"the same for {NODE} processes of a host": f"{NODE * kept / len(made) * pieces / 1e9:,.0f} GB",
+        f"the same for {NODE} processes of a host": f"{NODE * kept * pieces / 1e9:,.0f} GB",
         f"pieces a second that {NODE} cards read at random places, at the speed of bert-base": (
             f"{NODE * speeds(page)['bert-base'] / (tokens / pieces):,.0f}"
         ),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.batches.language import CausalBatches
 from headstart.config import NextTokenConfig
 from headstart.model.layout import Flat
@@ -90,7 +90,7 @@ def test_the_mask_is_what_hides_the_next_piece(experiments: Any, tiny: Any) -> N
 
 def test_with_the_mask_a_hidden_answer_changes_nothing(experiments: Any, tiny: Any) -> None:
     documents, pieces = experiments.documents("test", tiny), experiments.tokenizer(tiny)
-    batches = CausalBatches(documents, pieces, window=tiny.window, batch_size=4, seed=0, whole=True)
+    batches = CausalBatches(documents, pieces, window=tiny.window, batch_size=4, seed=0, evaluation=True)
     for arm in experiments.ARMS:
         model = experiments.build(arm, tiny, NextTokenConfig(), tiny.window).eval()
         seen, hidden = experiments.unseen_loss(model, batches), experiments.hidden_loss(model, batches, 10**6)
@@ -120,7 +120,7 @@ def test_without_mask_and_positions_a_text_is_a_bag_of_words(experiments: Any, t
 
 def test_shuffled_reviews_have_the_same_words(experiments: Any, tiny: Any) -> None:
     pieces = experiments.tokenizer(tiny)
-    test = Encoded.of(experiments.examples("test", tiny.rows), pieces, experiments.LABELS, tiny.review)
+    test = EncodedExamples.of(experiments.examples("test", tiny.rows), pieces, experiments.LABELS, tiny.review)
     mixed = experiments.shuffle(test, tiny)
     for a, b in zip(test.starts, test.starts[1:], strict=False):
         one, other = test.ids[a:b], mixed.ids[a:b]

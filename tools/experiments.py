@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headstart.batches.batch import IGNORE_INDEX, rng
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
@@ -153,7 +153,7 @@ def language_model(arm: Arm, size: Size) -> dict[str, Any]:
     common: dict[str, Any] = {"window": size.window, "batch_size": size.batch, "seed": 0}
     batches = CausalBatches(documents("train", size), tokenizer(size), **common)
     losses = train(model, Causal(), batches, steps=size.steps, lr=size.lr, warmup=0.05)
-    unseen = CausalBatches(documents("test", size), tokenizer(size), **common, whole=True)
+    unseen = CausalBatches(documents("test", size), tokenizer(size), **common, evaluation=True)
     share, where = next_token_share(model, unseen)
     return {
         "loss": float(np.mean(losses[-50:])),
@@ -249,8 +249,10 @@ def classifier(arm: Arm, size: Size) -> dict[str, Any]:
     """Train one on reviews, and ask it about others: as they are, and with their words shuffled."""
     torch.set_num_threads(1)
     model = build(arm, size, ClassifierConfig(classes=2, pool="mean", dropout=0.0), size.review)
-    data, test = (Encoded.of(examples(s, size.rows), tokenizer(size), LABELS, size.review) for s in ("train", "test"))
-    assert data.cut == test.cut == 0
+    data, test = (
+        EncodedExamples.of(examples(s, size.rows), tokenizer(size), LABELS, size.review) for s in ("train", "test")
+    )
+    assert data.truncated == test.truncated == 0
     train(model, Classification(), ExampleBatches(data, 0, size.batch), epochs=size.epochs, lr=size.class_lr)
     plain, shuffled = (classify(model, rows, PLAIN) for rows in (test, shuffle(test, size)))
     moved = np.abs(np.exp(plain[:, 1]) - np.exp(shuffled[:, 1]))
@@ -265,11 +267,11 @@ def classifier(arm: Arm, size: Size) -> dict[str, Any]:
     }
 
 
-def shuffle(data: Encoded, size: Size) -> Encoded:
+def shuffle(data: EncodedExamples, size: Size) -> EncodedExamples:
     """The same rows, the words of each in an order that is drawn; what stands around them stays."""
     rows = [data.ids[a:b] for a, b in pairwise(data.starts)]
     mixed = [np.concatenate([row[:1], *drawn(words(row[1:-1], size), k), row[-1:]]) for k, row in enumerate(rows)]
-    return Encoded(np.concatenate(mixed).astype(np.int32), data.starts, None, data.labels, data.cut)
+    return EncodedExamples(np.concatenate(mixed).astype(np.int32), data.starts, None, data.labels, data.truncated)
 
 
 def words(ids: Row, size: Size) -> list[Row]:
@@ -284,7 +286,7 @@ def drawn(items: list[Row], number: int) -> list[Row]:
 
 def shuffled_text(size: Size) -> tuple[str, str]:
     """The first review of test, as it is and as the classifiers were given it."""
-    test = Encoded.of(examples("test", size.rows), tokenizer(size), LABELS, size.review)
+    test = EncodedExamples.of(examples("test", size.rows), tokenizer(size), LABELS, size.review)
     ends = slice(test.starts[0] + 1, test.starts[1] - 1)
     mixed = drawn(words(test.ids[ends], size), 0)
     return tokenizer(size).decode(test.ids[ends]), " ".join(tokenizer(size).decode(word).strip() for word in mixed)

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
 from headstart.serve.app import create_app
 from headstart.serve.batching import Batcher, Job, Part, join
@@ -37,7 +37,7 @@ class Held(ServedClassifier):
     began: threading.Semaphore
     go: threading.Event
 
-    def probabilities(self, encoded: Encoded) -> Floats:
+    def probabilities(self, encoded: EncodedExamples) -> Floats:
         self.calls.append(encoded.lengths.tolist())
         self.began.release()
         assert self.go.wait(30)
@@ -150,7 +150,7 @@ class TestNeighbours:
 
     def test_a_text_that_breaks_the_model(self, offline: TextClassifier) -> None:
         class Poisoned(Held):
-            def probabilities(self, encoded: Encoded) -> Floats:
+            def probabilities(self, encoded: EncodedExamples) -> Floats:
                 if 13 in encoded.lengths:
                     self.calls.append(encoded.lengths.tolist())
                     raise RuntimeError("too much")

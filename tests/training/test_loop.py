@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headstart.batches.batch import Batch
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.batches.examples import ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches
 from headstart.batches.masking import Masking
@@ -38,7 +38,7 @@ PINNED = Path(__file__).parent / "pinned.json"
 WORDS = ["the", "cat", "saw", "a", "bird", "and", "then", "ran", "over", "to", "see", "it", "fly", "off", "again"]
 
 
-def examples(rows: int, classes: int = 2, seed: int = 0) -> Encoded:
+def examples(rows: int, classes: int = 2, seed: int = 0) -> EncodedExamples:
     """Rows whose class is the number of their most frequent marker token."""
     draw = np.random.default_rng(seed)
     labels = np.arange(rows) % classes
@@ -47,7 +47,7 @@ def examples(rows: int, classes: int = 2, seed: int = 0) -> Encoded:
         noise = draw.integers(10, 30, size=draw.integers(3, 9))
         pieces.append(draw.permutation(np.append(noise, [2 + label] * 2)).astype(np.int32))
     starts = np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64)
-    return Encoded(np.concatenate(pieces), starts, None, labels.astype(np.int64), 0)
+    return EncodedExamples(np.concatenate(pieces), starts, None, labels.astype(np.int64), 0)
 
 
 def classifier(dropout: float = 0.0, **changes: Any) -> Model:
@@ -57,7 +57,7 @@ def classifier(dropout: float = 0.0, **changes: Any) -> Model:
     return Model.build(config, ClassifierConfig(classes=2, pool="mean", dropout=dropout))
 
 
-def make_loop(data: Encoded | None = None, model: Model | None = None, **changes: Any) -> Loop:
+def make_loop(data: EncodedExamples | None = None, model: Model | None = None, **changes: Any) -> Loop:
     data = examples(32) if data is None else data
     settings = TrainingSettings(**{"epochs": 2, "lr": 3e-3, "weight_decay": 0.0, **changes})
 

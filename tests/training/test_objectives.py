@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE_INDEX, Batch, share_of
+from headstart.batches.batch import IGNORE_INDEX, Batch, micro_batch
 from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.model import Model
@@ -138,7 +138,7 @@ def test_the_shares_of_a_step_add_up_to_the_step(
 ) -> None:
     model = model_with(head)
     whole = {name: value.item() for name, value in objective.sums(model, batch).items()}
-    parts = [part for k in range(shares) if (part := share_of(batch, k, shares)) is not None]
+    parts = [part for k in range(shares) if (part := micro_batch(batch, k, shares)) is not None]
     for name, value in whole.items():
         found = sum(objective.sums(model, part)[name].item() for part in parts)
         assert found == pytest.approx(value, rel=1e-6)

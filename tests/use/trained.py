@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.folder import Checkpoint
 from headstart.model.model import Model
 from headstart.model.presets import preset, usual_head
@@ -38,7 +38,7 @@ def reviewer(name: str) -> Checkpoint:
     mask = torch.tensor(tokenizer.mask)
     model = fresh(name, tokenizer)
     rows = [Example(text, label, None, "made", n) for n, (label, text) in enumerate(reviews(256, 7))]
-    data = Encoded.of(Examples(tuple(rows)), tokenizer, LABELS, model.config.window)
+    data = EncodedExamples.of(Examples(tuple(rows)), tokenizer, LABELS, model.config.window)
     adam = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(150):
         batch = data.batch((step * 64 + torch.arange(64).numpy()) % len(data))

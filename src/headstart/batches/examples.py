@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Batch, Ints, order, rng, token_edges
-from headstart.batches.encoding import Encoded
+from headstart.batches.batch import Batch, rng
+from headstart.batches.encoding import EncodedExamples
+from headstart.batches.sampler import BatchSampler
 from headstart.errors import DataError
 
 
@@ -18,64 +19,55 @@ from headstart.errors import DataError
 class ExampleBatches:
     """`batch_size` examples a step; or, where `tokens` is given, about so many tokens a step.
 
-    The order is drawn anew each epoch and lengths fall as they may: a batch is a fair sample, and since nothing is
-    padded there is nothing to gain by sorting. Of each text a share `left_out` of the tokens is missing, other ones
-    each epoch: `keep` are those that always stay, as the special ones do.
+    Batches are not sorted by length: without padding nothing is gained by it. With `token_dropout` each text loses that
+    share of its tokens, others each epoch; `never_dropped` are ids that always stay, as special tokens do.
     """
 
-    data: Encoded
+    data: EncodedExamples
     seed: int
     batch_size: int = 8
     tokens: int | None = None
-    left_out: float = 0.0
-    keep: Sequence[int] = ()
-    _last: tuple[int, Ints] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )  # the edges of the last epoch asked for
+    token_dropout: float = 0.0
+    never_dropped: Sequence[int] = ()
+    sampler: BatchSampler = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.data) == 0:
             raise DataError("examples", "there are no rows to train on")
+        if self.tokens is None:  # a step of `batch_size` items, each of which counts as one
+            self.sampler = BatchSampler(np.ones(len(self.data), np.int64), self.batch_size, self.seed)
+        else:
+            self.sampler = BatchSampler(self.data.lengths, self.tokens, self.seed)
 
     def steps(self, epoch: int) -> int:
-        return len(self.edges(epoch)) - 1
+        return self.sampler.steps(epoch)
 
     def batch(self, epoch: int, step: int) -> Batch:
-        edges = self.edges(epoch)
-        whole = self.data.batch(order(len(self.data), self.seed, epoch)[edges[step] : edges[step + 1]])
-        if not self.left_out:
-            return whole
-        stays = rng(self.seed, epoch, 1, step).random(len(whole.ids)) >= self.left_out
-        return thinned(whole, stays | np.isin(whole.ids.numpy(), self.keep))
-
-    def edges(self, epoch: int) -> Ints:
-        """(steps + 1,): where in the epoch's order each step begins."""
-        count = len(self.data)
-        if self.tokens is None:
-            return np.append(np.arange(0, count, self.batch_size), count)
-        if self._last is None or self._last[0] != epoch:
-            self._last = epoch, token_edges(self.data.lengths[order(count, self.seed, epoch)], self.tokens)
-        return self._last[1]
+        batch = self.data.batch(self.sampler.items(epoch, step))
+        if not self.token_dropout:
+            return batch
+        kept = rng(self.seed, epoch, 1, step).random(len(batch.ids)) >= self.token_dropout
+        return drop_tokens(batch, kept | np.isin(batch.ids.numpy(), self.never_dropped))
 
 
-def thinned(batch: Batch, stays: NDArray[np.bool_]) -> Batch:
-    """The batch with those of its tokens (N,) that stay; a text that would lose all of them keeps its first.
+def drop_tokens(batch: Batch, kept: NDArray[np.bool_]) -> Batch:
+    """The batch with only those of its tokens (N,) that are kept; a text that would lose all keeps its first.
 
     >>> batch = Batch(torch.tensor([5, 6, 7, 8]), torch.tensor([0, 3, 4], dtype=torch.int32), longest=3)
-    >>> few = thinned(batch, np.array([False, True, True, False]))
-    >>> few.ids.tolist(), few.starts.tolist(), few.longest
+    >>> fewer = drop_tokens(batch, np.array([False, True, True, False]))
+    >>> fewer.ids.tolist(), fewer.starts.tolist(), fewer.longest
     ([6, 7, 8], [0, 2, 3], 2)
     """
-    starts = batch.starts.numpy()
-    left = np.concatenate([[0], np.cumsum(stays)])[starts]
-    emptied = np.flatnonzero(np.diff(left) == 0)
-    stays = stays.copy()
-    stays[starts[emptied]] = True
-    left = np.concatenate([[0], np.cumsum(stays)])[starts].astype(np.int32)
+    old_starts = batch.starts.numpy()
+    starts = np.concatenate([[0], np.cumsum(kept)])[old_starts]
+    emptied = np.flatnonzero(np.diff(starts) == 0)
+    kept = kept.copy()
+    kept[old_starts[emptied]] = True
+    starts = np.concatenate([[0], np.cumsum(kept)])[old_starts].astype(np.int32)
     return replace(
         batch,
-        ids=batch.ids[stays],
-        starts=torch.from_numpy(left),
-        longest=int(np.diff(left).max()),
-        segments=None if batch.segments is None else batch.segments[stays],
+        ids=batch.ids[kept],
+        starts=torch.from_numpy(starts),
+        longest=int(np.diff(starts).max()),
+        segments=None if batch.segments is None else batch.segments[kept],
     )

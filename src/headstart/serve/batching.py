@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
 from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
@@ -43,7 +43,7 @@ class Job:
     fields: list[str]
     future: Future[Floats] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
-    encoded: Encoded | None = None
+    encoded: EncodedExamples | None = None
     rows: Floats | None = None  # (n, C), as far as they are known
     taken: int = 0  # rows that went into a round
 
@@ -228,7 +228,7 @@ class Batcher:
                 self._tasks.append(task)
 
 
-def join(parts: list[Part]) -> Encoded:
+def join(parts: list[Part]) -> EncodedExamples:
     """Rows of several requests as one set, in the order of the parts."""
     sets = [part.job.encoded for part in parts if part.job.encoded is not None]
     spans = [slice(e.starts[p.first], e.starts[p.end]) for e, p in zip(sets, parts, strict=True)]
@@ -239,12 +239,12 @@ def join(parts: list[Part]) -> Encoded:
         segments = np.concatenate(
             [n if e.segments is None else e.segments[s] for e, s, n in zip(sets, spans, nothing, strict=True)]
         )
-    return Encoded(
+    return EncodedExamples(
         np.concatenate([e.ids[s] for e, s in zip(sets, spans, strict=True)]),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         segments,
         np.full(len(lengths), -1, dtype=np.int64),
-        cut=0,
+        truncated=0,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import NextTokenConfig
@@ -41,7 +41,7 @@ class ServedClassifier:
         """As many as are gathered for one call."""
         return ROUNDS * tokens_for(self.classifier.device)
 
-    def read(self, texts: list[Text], fields: list[str]) -> Encoded:
+    def read(self, texts: list[Text], fields: list[str]) -> EncodedExamples:
         """Texts as ids; one that the tokenizer cannot read is refused by its field."""
         try:
             return self.classifier.encode(texts)
@@ -53,7 +53,7 @@ class ServedClassifier:
                     raise Refusal(422, "unreadable_text", str(error), field=field) from None
             raise
 
-    def probabilities(self, encoded: Encoded) -> Floats:
+    def probabilities(self, encoded: EncodedExamples) -> Floats:
         """(n, C), as `TextClassifier.probabilities` has them."""
         ours = self.classifier
         with torch.inference_mode():

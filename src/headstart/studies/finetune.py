@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.batches.examples import ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
@@ -46,7 +46,7 @@ class Data:
     """The splits as texts and as ids, with the label table that the training set gives."""
 
     examples: dict[str, Examples]
-    encoded: dict[str, Encoded]
+    encoded: dict[str, EncodedExamples]
     labels: tuple[str, ...]
 
     def fingerprint(self) -> dict[str, str]:
@@ -99,8 +99,8 @@ def finetune(
             settings.batch_size,
             settings.tokens,
             # What a frozen backbone makes of a text was computed before, of the whole of it.
-            left_out=0.0 if settings.mode == "frozen" else settings.token_dropout,
-            keep=base.tokenizer.around,
+            token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
+            never_dropped=base.tokenizer.around,
         )
         loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
         run.train(loop, on_event=on_event, log=log)
@@ -132,7 +132,7 @@ def evaluate(
     for line in examples.notes:
         log(line)
     labels = found.labels or tuple(str(k) for k in range(found.model.head_config.classes))
-    data = Encoded.of(examples, found.tokenizer, labels, found.model.config.window)
+    data = EncodedExamples.of(examples, found.tokenizer, labels, found.model.config.window)
     device = pick_device("auto")
     predicted = classify(found.model.to(device), data, choose_precision("auto", device))
     return score(predicted, data.labels), len(data)
@@ -150,10 +150,10 @@ def load_data(
     labels = examples["train"].labels
     if settings.labels is not None:
         examples["train"] = subset(examples["train"], settings.labels, settings.seed)
-    encoded = {name: Encoded.of(examples[name], tokenizer, labels, window) for name in examples}
+    encoded = {name: EncodedExamples.of(examples[name], tokenizer, labels, window) for name in examples}
     for name, part in encoded.items():
-        if part.cut:
-            log(f"{name}: {part.cut} of {len(part)} texts are longer than {window} tokens and were cut")
+        if part.truncated:
+            log(f"{name}: {part.truncated} of {len(part)} texts are longer than {window} tokens and were cut")
     return Data(examples, encoded, labels)
 
 
@@ -211,7 +211,7 @@ def _class_weights(data: Data) -> list[float]:
     return [float(w) for w in counts.sum() / (len(counts) * counts)]
 
 
-def _digest(part: Encoded) -> str:
+def _digest(part: EncodedExamples) -> str:
     digest = hashlib.sha256()
     for array in (part.ids, part.starts, part.labels):
         digest.update(np.ascontiguousarray(array).tobytes())

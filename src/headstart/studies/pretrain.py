@@ -50,7 +50,7 @@ def pretrain(
     window = pick_window(settings.window, model.config)
     train = make_batches(settings, store.split("train"), tokenizer, window)
     documents = store.split("valid")
-    valid = make_batches(settings, documents, tokenizer, window, whole=True) if len(documents) else None
+    valid = make_batches(settings, documents, tokenizer, window, evaluation=True) if len(documents) else None
     objective = OBJECTIVES[settings.objective]
     agree("data", str(store.manifest["files"]))
     with open_run(out, "pretrain", settings.to_mapping(), resume=resume) as run:
@@ -124,14 +124,14 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
 
 
 def make_batches(
-    settings: PretrainSettings, documents: Documents, tokenizer: Tokenizer, window: int, *, whole: bool = False
+    settings: PretrainSettings, documents: Documents, tokenizer: Tokenizer, window: int, *, evaluation: bool = False
 ) -> Batches:
-    """Batches of the objective's kind; `whole` is a pass over everything in file order, to score."""
+    """Batches of the objective's kind; with `evaluation` in file order and with the same masks in every pass."""
     common: dict[str, Any] = {
         "window": window,
         "batch_size": settings.batch_size,
         "seed": settings.seed,
-        "whole": whole,
+        "evaluation": evaluation,
     }
     if settings.objective == "causal":
         return CausalBatches(documents, tokenizer, across=settings.across, **common)

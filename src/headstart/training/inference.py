@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from headstart.batches.batch import Batches
-from headstart.batches.encoding import Encoded, in_order
+from headstart.batches.encoding import EncodedExamples, length_sorted_batches
 from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
@@ -24,7 +24,7 @@ TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch that is only scored, where t
 @torch.no_grad()
 def classify(
     model: Model,
-    data: Encoded,
+    data: EncodedExamples,
     precision: Precision,
     features: torch.Tensor | None = None,
     *,
@@ -48,7 +48,7 @@ def classify(
 
 
 @torch.no_grad()
-def frozen_features(model: Model, data: Encoded, precision: Precision) -> torch.Tensor:
+def frozen_features(model: Model, data: EncodedExamples, precision: Precision) -> torch.Tensor:
     """(n, D): what the classifier head receives for each row, which a frozen backbone never changes."""
     assert isinstance(model.head, ClassifierHead)
     model.eval()
@@ -66,9 +66,9 @@ def tokens_for(device: torch.device) -> int:
     return TOKENS.get(device.type, TOKENS["cpu"])
 
 
-def _batches(data: Encoded, device: torch.device, tokens: int | None = None) -> Iterable[Any]:
+def _batches(data: EncodedExamples, device: torch.device, tokens: int | None = None) -> Iterable[Any]:
     """This process's part of the batches, and whether each is really its own: all processes run as many."""
-    every = list(in_order(data, tokens or tokens_for(device)))
+    every = list(length_sorted_batches(data, tokens or tokens_for(device)))
     for number, mine in _turns(len(every)):
         yield every[number], data.batch(every[number]).to(device), mine
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headstart.batches.batch import IGNORE_INDEX, Batch, share_of
+from headstart.batches.batch import IGNORE_INDEX, Batch, micro_batch
 from headstart.model.model import Model
 from headstart.training import distributed
 from headstart.training.distributed import Spread
@@ -57,14 +57,14 @@ class Stepper:
         total = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
         every = shares * team.size
         for share in range(team.rank, every, team.size):
-            part = share_of(batch, share, every)
+            part = micro_batch(batch, share, every)
             seed(share)
             last = share + team.size >= every
             with nullcontext() if last else self.spread.alone():
                 if part is not None:
                     total += self.gradients(part.to(counts.device), counts)
                 elif team.size > 1:  # the others wait for a gradient from here: one of zeros
-                    some = share_of(batch, 0, every)
+                    some = micro_batch(batch, 0, every)
                     assert some is not None
                     self.gradients(some.to(counts.device), counts, weight=0.0)
         return self.averaged(self.move(distributed.sum_over(total)))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
@@ -94,10 +94,10 @@ class TextClassifier:
         with torch.inference_mode():
             return classify(self.model, encoded, self.precision)
 
-    def encode(self, texts: Sequence[Text]) -> Encoded:
+    def encode(self, texts: Sequence[Text]) -> EncodedExamples:
         """Texts as ids, cut to the model's window."""
         rows = tuple(_example(text, number) for number, text in enumerate(texts))
-        return Encoded.of(Examples(rows), self.tokenizer, self.labels, self.window)
+        return EncodedExamples.of(Examples(rows), self.tokenizer, self.labels, self.window)
 
     def _rows(self, texts: Iterable[Text]) -> Iterator[Floats]:
         waiting = iter(texts)

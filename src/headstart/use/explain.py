@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headstart.batches.batch import rng
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.errors import ConfigError, ModelError, did_you_mean
 from headstart.metrics import Floats
 from headstart.model.attention import Attention, plain_attention, square_mask
@@ -328,12 +328,12 @@ def _log_probabilities(
     classifier: TextClassifier, rows: Sequence[NDArray[np.int64]], segments: NDArray[np.int64] | None
 ) -> Floats:
     """(n, C) for rows of ids, in float32 throughout; the segments of all rows end to end."""
-    data = Encoded(
+    data = EncodedExamples(
         np.concatenate(rows).astype(np.int32),
         np.cumsum([0, *map(len, rows)], dtype=np.int64),
         None if segments is None else segments.astype(np.int8),
         np.full(len(rows), -1),
-        cut=0,
+        truncated=0,
     )
     return classify(classifier.model, data, Precision())
 

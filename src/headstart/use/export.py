@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from headstart.batches.batch import Ints
-from headstart.batches.encoding import Encoded
+from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.exchange import open_model, write_published
 from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write
 from headstart.checkpoints.lab import read_lab, write_lab
@@ -193,7 +193,7 @@ class _Gate:
 
     def __init__(self, classifier: TextClassifier, examples: Examples) -> None:
         self.texts: list[Text] = [row.text if row.second is None else (row.text, row.second) for row in examples.rows]
-        self.labels = Encoded.of(examples, classifier.tokenizer, classifier.labels, classifier.window).labels
+        self.labels = EncodedExamples.of(examples, classifier.tokenizer, classifier.labels, classifier.window).labels
         size = sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
         self.answers, self.original = _measure(classifier, size, self.texts, self.labels)
 

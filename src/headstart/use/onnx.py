@@ -27,7 +27,7 @@ from scipy.special import log_softmax
 from torch import Tensor, nn
 
 import tokenizers
-from headstart.batches.batch import token_edges
+from headstart.batches.sampler import batch_boundaries
 from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
 from headstart.errors import CheckpointError, MissingExtra, ModelError
 from headstart.metrics import Floats
@@ -262,7 +262,7 @@ class OnnxClassifier:
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
         out = np.zeros((len(rows), len(self.labels)))
-        for begin, end in pairwise(token_edges(lengths[order], TOKENS)) if rows else ():
+        for begin, end in pairwise(batch_boundaries(lengths[order], TOKENS)) if rows else ():
             chosen = order[begin:end]
             shape = (len(chosen), int(lengths[chosen[-1]]))
             feed = {name: np.zeros(shape, dtype=np.int64) for name in self._inputs}

@@ -1,0 +1,64 @@
+"""Which items each step of an epoch holds: a pure function of (seed, epoch, step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headstart.batches.batch import Ints, rng
+
+
+def epoch_order(count: int, seed: int, epoch: int) -> Ints:
+    """(count,): the order in which an epoch visits its items."""
+    return rng(seed, epoch, 0).permutation(count)
+
+
+def batch_boundaries(lengths: Ints, tokens: int) -> Ints:
+    """(batches + 1,): where each batch begins, so that it holds the items that begin in its span of `tokens` tokens.
+
+    >>> batch_boundaries(np.array([3, 3, 3, 3, 9, 1]), 6).tolist()
+    [0, 2, 4, 5, 6]
+    """
+    before = np.cumsum(lengths) - lengths  # tokens before each item
+    span = before // tokens
+    return np.concatenate([[0], np.flatnonzero(np.diff(span)) + 1, [len(lengths)]])
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The items of an epoch in their order, laid end to end."""
+
+    order: Ints  # (items,)
+    starts: Ints  # (items + 1,) tokens before each item, and in all
+    boundaries: Ints  # (steps + 1,) where in `order` each step begins
+
+
+class BatchSampler:
+    """About `tokens` tokens a step. Items are shuffled anew each epoch; for evaluation they stay in file order."""
+
+    def __init__(self, lengths: Ints, tokens: int, seed: int, *, evaluation: bool = False) -> None:
+        self.lengths, self.tokens, self.seed, self.evaluation = lengths, tokens, seed, evaluation
+        self._last: tuple[int, Epoch] | None = None  # a run asks for one epoch many times
+
+    def epoch(self, epoch: int) -> Epoch:
+        last = self._last
+        if last is None or last[0] != epoch:
+            count = len(self.lengths)
+            order = np.arange(count) if self.evaluation else epoch_order(count, self.seed, epoch)
+            lengths = self.lengths[order]
+            starts = np.concatenate([[0], np.cumsum(lengths)])
+            last = self._last = epoch, Epoch(order, starts, batch_boundaries(lengths, self.tokens))
+        return last[1]
+
+    def steps(self, epoch: int) -> int:
+        return len(self.epoch(epoch).boundaries) - 1
+
+    def items(self, epoch: int, step: int) -> Ints:
+        """The numbers of the items of a step."""
+        plan = self.epoch(epoch)
+        return plan.order[plan.boundaries[step] : plan.boundaries[step + 1]]
+
+    def key(self, epoch: int) -> tuple[int, int]:
+        """What masks and pairs are drawn from: new ones each epoch, but the same in every evaluation."""
+        return (0, 0) if self.evaluation else (self.seed, epoch)
