@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from headstart.errors import DataError, HeadstartError
 from headstart.reading.documents import Document, expand, read_documents
-from headstart.reading.lines import FORMS
-from headstart.reading.skipped import Skipped
+from headstart.reading.lines import DOCUMENT_SUFFIXES
+from headstart.reading.skipped import SkippedRows
 from tests.reading.files import PACKERS, TEXTS, as_form, complaint, put, texts_of
 
 # Forms
 
 
 @pytest.mark.parametrize("compression", PACKERS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
 def test_every_form_and_compression_gives_the_same_texts(tmp_path: Path, form: str, compression: str) -> None:
     path = put(tmp_path, f"corpus{form}{compression}", PACKERS[compression](as_form(form, TEXTS)))
     assert texts_of(path) == TEXTS
@@ -42,7 +42,7 @@ def test_blank_lines_set_blocks_apart(tmp_path: Path, end: str) -> None:
     assert found == [(2, "one\ntwo"), (6, "three")]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
 def test_a_line_of_a_million_characters_simply_works(tmp_path: Path, form: str) -> None:
     long = "é" * 1_000_000
     assert texts_of(put(tmp_path, "a" + form, as_form(form, [long, "short"]))) == [long, "short"]
@@ -92,13 +92,13 @@ def test_paths_are_checked_before_anything_is_read(tmp_path: Path) -> None:
 # Bad input
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
 @pytest.mark.parametrize("compression", PACKERS)
 def test_an_empty_file(tmp_path: Path, form: str, compression: str) -> None:
     complaint(put(tmp_path, f"a{form}{compression}", PACKERS[compression](b"")))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
 def test_a_file_without_texts(tmp_path: Path, form: str) -> None:
     complaint(put(tmp_path, "a" + form, as_form(form, [])))
 
@@ -118,12 +118,12 @@ def read_anything(path: Path, blank_lines: bool) -> None:
         assert all(document.text.strip() and document.text.encode() for document in documents)
     except HeadstartError as error:
         assert str(path) in str(error)
-    skipped = Skipped()
+    skipped = SkippedRows()
     kept = list(read_documents([path], blank_lines=blank_lines, skipped=skipped))
     assert kept or skipped.count
 
 
-SUFFIXES = ["", ".weird", *(form + compression for form in FORMS for compression in PACKERS)]
+SUFFIXES = ["", ".weird", *(form + compression for form in DOCUMENT_SUFFIXES for compression in PACKERS)]
 
 FRAGMENTS = st.lists(
     st.sampled_from(
@@ -148,13 +148,13 @@ def test_any_bytes_give_documents_or_a_clear_error(
     read_anything(path, blank_lines)
 
 
-@pytest.mark.parametrize("suffix", [form + compression for form in FORMS for compression in PACKERS])
+@pytest.mark.parametrize("suffix", [form + compression for form in DOCUMENT_SUFFIXES for compression in PACKERS])
 @FUZZ
 @given(data=st.data())
 def test_a_damaged_file_gives_documents_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
 ) -> None:
-    form = next(form for form in FORMS if suffix.startswith(form))
+    form = next(form for form in DOCUMENT_SUFFIXES if suffix.startswith(form))
     raw = bytearray(PACKERS[suffix.removeprefix(form)](as_form(form, TEXTS)))
     for _ in range(data.draw(st.integers(0, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

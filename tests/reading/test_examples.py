@@ -18,18 +18,17 @@ from hypothesis import strategies as st
 
 from headstart.errors import ConfigError, DataError, HeadstartError
 from headstart.reading.examples import (
-    FORMS,
+    EXAMPLE_SUFFIXES,
     Example,
     Examples,
-    content_hash,
     from_pieces,
     read_examples,
     split,
 )
 from headstart.reading.lines import COMPRESSIONS
-from headstart.reading.skipped import Skipped
+from headstart.reading.skipped import SkippedRows
 
-TABLES = [".csv", ".tsv", ".jsonl", ".parquet"]
+TABLE_SUFFIXES = [".csv", ".tsv", ".jsonl", ".parquet"]
 
 
 def put(folder: Path, name: str, raw: bytes | str) -> Path:
@@ -66,8 +65,8 @@ def complaint(path: Path, **options: str) -> DataError:
 # Tables
 
 
-@pytest.mark.parametrize("form", TABLES)
-def test_columns_that_are_named_are_read_without_a_remark(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
+def test_columns_that_are_named_are_read_without_a_note(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["label", "text", "stars", "words"], [["a", "b", 1, "one"], ["a", "b", 2, "two"]])
     examples = read_examples(path, text="words", label="stars")
     assert short(examples) == [("1", "one"), ("2", "two")]
@@ -76,29 +75,29 @@ def test_columns_that_are_named_are_read_without_a_remark(tmp_path: Path, form: 
     assert [(row.path, row.line) for row in examples.rows] == [(str(path), first), (str(path), first + 1)]
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 @pytest.mark.parametrize(
-    ("names", "remark"),
+    ("names", "note"),
     [
         (["id", "Review", "url", "stars"], "guessed: text column 'Review', label column 'stars'"),
         (["id", "sentence", "url", "label"], "guessed: text column 'sentence', label column 'label'"),
     ],
 )
-def test_a_guess_is_said_aloud(tmp_path: Path, form: str, names: list[str], log: str) -> None:
+def test_a_guess_is_said_aloud(tmp_path: Path, form: str, names: list[str], note: str) -> None:
     path = put_table(tmp_path, form, names, [[7, "good", "u", 1], [8, "bad", "v", 0]])
     examples = read_examples(path)
     assert short(examples) == [("1", "good"), ("0", "bad")]
-    assert examples.notes == (log,)
+    assert examples.notes == (note,)
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_the_only_column_of_words_is_the_text_and_the_other_the_label(tmp_path: Path, form: str) -> None:
     examples = read_examples(put_table(tmp_path, form, ["note", "avis"], [[5, "bon livre"], [1, "mauvais"]]))
     assert short(examples) == [("5", "bon livre"), ("1", "mauvais")]
     assert examples.notes == ("guessed: text column 'avis', label column 'note'",)
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_labels_that_are_words_are_not_taken_for_the_text(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["id", "sentiment", "avis"], [[1, "positif", "bon livre"]])
     assert short(read_examples(path)) == [("positif", "bon livre")]
@@ -111,7 +110,7 @@ def test_a_column_without_a_name_is_never_a_guess(tmp_path: Path) -> None:
     assert short(read_examples(put(tmp_path, "a.csv", "text,\na,1\n"), label="")) == [("1", "a")]
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_only_what_was_not_named_is_a_guess(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["text", "title", "label"], [["a", "b", 1]])
     examples = read_examples(path, text="title")
@@ -119,7 +118,7 @@ def test_only_what_was_not_named_is_a_guess(tmp_path: Path, form: str) -> None:
     assert examples.notes == ("guessed: label column 'label'",)
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_a_guess_that_could_go_two_ways_is_not_made(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["note", "avis", "date"], [[5, "bon livre", 2024]])
     error = complaint(path)
@@ -130,7 +129,7 @@ def test_a_guess_that_could_go_two_ways_is_not_made(tmp_path: Path, form: str) -
     assert "name the column of the text with --text" in str(complaint(path))
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 @pytest.mark.parametrize("what", ["text", "second", "label"])
 def test_a_named_column_that_is_absent_gets_the_nearest_name(tmp_path: Path, form: str, what: str) -> None:
     path = put_table(tmp_path, form, ["review", "label"], [["good", 1]])
@@ -144,7 +143,7 @@ def test_one_column_cannot_be_both_text_and_label(tmp_path: Path) -> None:
     assert "named for two things" in complaint(path, text="review", label="review").problem
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_pairs_are_named_or_guessed(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["sentence1", "sentence2", "text", "label"], [["a", "b", "c", "yes"]])
     guessed = read_examples(path)
@@ -172,7 +171,7 @@ def test_labels_are_strings_whatever_they_were(tmp_path: Path) -> None:
 
 def test_the_label_table_sorts_numbers_by_size_and_words_by_the_alphabet() -> None:
     def table(*labels: str | None) -> tuple[str, ...]:
-        return Examples(tuple(Example("t", label, None, "p", 1) for label in labels)).labels
+        return Examples(tuple(Example("t", label, None, "p", 1) for label in labels)).class_names
 
     assert table("10", "9", "-1", "9", "0.5") == ("-1", "0.5", "9", "10")
     assert table("neg", "pos", "inf", "b") == ("b", "inf", "neg", "pos")
@@ -186,7 +185,7 @@ def test_a_separator_that_is_no_comma_is_said_aloud(tmp_path: Path) -> None:
     assert examples.notes[0] == "the columns are separated by ';'"
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_for_prediction_labels_are_not_asked_for(tmp_path: Path, form: str) -> None:
     path = put_table(tmp_path, form, ["text", "label"], [["a", 1], ["b", 0]])
     examples = read_examples(path, labelled=False, label="not there")
@@ -195,7 +194,7 @@ def test_for_prediction_labels_are_not_asked_for(tmp_path: Path, form: str) -> N
     assert short(read_examples(path, labelled=False)) == [(None, "a"), (None, "b")]
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 @pytest.mark.parametrize("compression", ["", ".gz"])
 def test_an_empty_text_is_a_row(tmp_path: Path, form: str, compression: str) -> None:
     path = put_table(tmp_path, form, ["text", "label"], [["a", 1], ["", 0], ["c", 1]])
@@ -205,7 +204,7 @@ def test_an_empty_text_is_a_row(tmp_path: Path, form: str, compression: str) -> 
 
 
 @pytest.mark.parametrize("missing", ["", None])
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_a_label_missing_on_line_812(tmp_path: Path, form: str, missing: str | None) -> None:
     header = 0 if form in (".jsonl", ".parquet") else 1
     rows: list[list[str | None]] = [["text", "good"] for _ in range(1000)]
@@ -213,7 +212,7 @@ def test_a_label_missing_on_line_812(tmp_path: Path, form: str, missing: str | N
     path = put_table(tmp_path, form, ["text", "label"], rows)
     error = complaint(path)
     assert (error.path, error.line, error.problem) == (str(path), 812, "no label under 'label'")
-    skipped = Skipped()
+    skipped = SkippedRows()
     kept = read_examples(path, skipped=skipped)
     assert len(kept.rows) == 999
     assert 812 not in {row.line for row in kept.rows}
@@ -228,7 +227,7 @@ def test_a_label_that_is_no_label(tmp_path: Path) -> None:
     assert complaint(path).problem == "no label under 'label'"
 
 
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize("form", TABLE_SUFFIXES)
 def test_a_million_characters_simply_work(tmp_path: Path, form: str) -> None:
     long = "x" * 1_000_000
     assert short(read_examples(put_table(tmp_path, form, ["text", "label"], [[long, 1]]))) == [("1", long)]
@@ -256,7 +255,7 @@ def test_a_line_without_mark_or_label(tmp_path: Path, line: str, problem: str) -
     error = complaint(path)
     assert error.line == 2
     assert problem in error.problem
-    assert short(read_examples(path, skipped=Skipped())) == [("1", "one"), ("0", "two")]
+    assert short(read_examples(path, skipped=SkippedRows())) == [("1", "one"), ("0", "two")]
 
 
 def test_bare_lines_are_texts_for_prediction(tmp_path: Path) -> None:
@@ -306,14 +305,14 @@ def test_a_pair_of_two_lengths_is_refused_even_when_bad_rows_may_be_left_out(tmp
     path = put(tmp_path, "train.review.spm", "▁a\n▁b\n▁c\n")
     put(tmp_path, "train.label", "1\n0\n")
     with pytest.raises(DataError, match=r"3 lines, but train\.label beside it has 2"):
-        read_examples(path, skipped=Skipped())
+        read_examples(path, skipped=SkippedRows())
 
 
 def test_a_bad_line_in_a_pair_does_not_move_the_labels(tmp_path: Path) -> None:
     path = put(tmp_path, "train.review.spm", "▁a\n".encode() + b"\xff\n" + "▁c\n▁d\n".encode())
     label = put(tmp_path, "train.label", "1\n2\n3\n\n5\n")
     put(tmp_path, "train.review.spm", path.read_bytes() + "▁e\n".encode())
-    skipped = Skipped()
+    skipped = SkippedRows()
     assert short(read_examples(path, skipped=skipped)) == [("1", "a"), ("3", "c"), ("5", "e")]
     assert [(error.path, error.line) for error in skipped.first] == [(str(path), 2), (str(label), 4)]
 
@@ -343,13 +342,13 @@ def test_a_folder_for_each_label(tmp_path: Path) -> None:
     assert short(examples) == [("neg", "zip"), ("neg", ""), ("pos", "one"), ("pos", "two\nlines")]
     assert [Path(row.path).name for row in examples.rows] == ["a.txt.gz", "empty.txt", "1.txt", "2.txt"]
     assert examples.notes == (f"no .txt files in {tmp_path / 'images'}: left aside",)
-    assert examples.labels == ("neg", "pos")
+    assert examples.class_names == ("neg", "pos")
 
 
 def test_a_bad_file_in_a_folder_is_left_out_whole(tmp_path: Path) -> None:
     put(tmp_path, "pos/1.txt", "good")
     bad = put(tmp_path, "pos/2.txt", b"half of it\nis \xff bad\n")
-    skipped = Skipped()
+    skipped = SkippedRows()
     assert short(read_examples(tmp_path, skipped=skipped)) == [("pos", "good")]
     assert [(error.path, error.line) for error in skipped.first] == [(str(bad), 2)]
     assert complaint(tmp_path).path == str(bad)
@@ -376,7 +375,7 @@ def test_an_unknown_suffix(tmp_path: Path) -> None:
     assert "ends in '.docx', expected one of .csv" in complaint(put(tmp_path, "a.docx", "x")).problem
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EXAMPLE_SUFFIXES)
 @pytest.mark.parametrize("blank", ["", "\n", "\n \n"])
 def test_an_empty_file(tmp_path: Path, form: str, blank: str) -> None:
     for name in ("a.review.spm", "a.label"):
@@ -388,21 +387,21 @@ def test_an_empty_file(tmp_path: Path, form: str, blank: str) -> None:
 def test_a_set_with_nothing_good_in_it_is_an_error_even_when_bad_rows_may_be_left_out(tmp_path: Path) -> None:
     path = put(tmp_path, "a.txt", "one\ntwo\n")
     with pytest.raises(DataError, match=r"left out as bad: 2, the first of them: .*line 1: no ' \|\|\| '"):
-        read_examples(path, skipped=Skipped())
+        read_examples(path, skipped=SkippedRows())
 
 
 def test_a_compressed_set_cut_short_keeps_what_came_before_only_when_asked(tmp_path: Path) -> None:
     lines = "".join(f"{number % 2} ||| text {number}\n" for number in range(100_000))
     path = put(tmp_path, "a.txt.gz", gzip.compress(lines.encode())[:-100])
     assert "cut short" in complaint(path).problem
-    skipped = Skipped()
+    skipped = SkippedRows()
     kept = read_examples(path, skipped=skipped).rows
     assert 0 < len(kept) < 100_000
     assert kept[-1].text == f"text {len(kept) - 1}"
     assert skipped.count == 1
 
 
-SUFFIXES = [".weird", *(form + compression for form in FORMS for compression in ("", *COMPRESSIONS))]
+SUFFIXES = [".weird", *(form + compression for form in EXAMPLE_SUFFIXES for compression in ("", *COMPRESSIONS))]
 FRAGMENTS = st.lists(
     st.sampled_from(
         [b"text", b"label", b" ||| ", b",", b";", b"\t", b'"', b"\n", b"\r", b'{"text":', b"}", b"1", b"\xff", b"\0"]
@@ -421,7 +420,7 @@ def test_any_bytes_give_examples_or_a_clear_error(
     put(folder, "a.label", labels)
     path = put(folder, "a" + suffix, raw)
     try:
-        examples = read_examples(path, labelled=labelled, skipped=Skipped() if skip else None)
+        examples = read_examples(path, labelled=labelled, skipped=SkippedRows() if skip else None)
     except HeadstartError as error:
         assert str(folder) in str(error)
     else:
@@ -478,29 +477,6 @@ def test_a_side_that_comes_out_empty_is_an_error() -> None:
         split(made(3), valid=0, test=1e-9)
 
 
-def test_content_hash_is_the_same_for_ever() -> None:
-    """Worked out with coreutils: printf a1 | b2sum -l 64, and the same of nothing."""
-    assert content_hash("A-1!") == 0x9F6566910330ED1B
-    assert content_hash("") == 0xE4A6A0577479B2B4
-
-
-def test_content_hash_looks_past_case_spaces_and_marks() -> None:
-    same = ["L’été, enfin !", "l'été enfin", "«L' ÉTÉ»\u00a0— enfin…", "l' e\u0301te\u0301\n enfin", "l！été。 enfin"]
-    assert len({content_hash(text) for text in same}) == 1
-    assert content_hash("été") != content_hash("ete")
-    assert content_hash("👍") != content_hash("👎")
-    assert content_hash("!") != content_hash("?"), "where there is nothing else, marks count"
-
-
-@settings(deadline=None)
-@given(st.text(), st.text(string.whitespace + string.punctuation + "“”«»—…’\u00a0\u3000、。"), st.integers(0))
-def test_content_hash_of_any_text_is_a_64_bit_number_that_marks_do_not_move(text: str, marks: str, at: int) -> None:
-    place = at % (len(text) + 1)
-    marked, plain = (f"{text[:place]}x{between}x{text[place:]}" for between in (marks, ""))
-    assert 0 <= content_hash(plain) < 1 << 64
-    assert content_hash(marked) == content_hash(plain)
-
-
 # Real data
 
 
@@ -521,7 +497,7 @@ def test_content_hash_of_any_text_is_a_64_bit_number_that_marks_do_not_move(text
 def test_the_real_sets_have_the_rows_their_table_says(data: Path, name: str, rows: int, labels: int) -> None:
     examples = read_examples(data / name)
     assert len(examples.rows) == rows
-    assert examples.labels == tuple("01234"[:labels])
+    assert examples.class_names == tuple("01234"[:labels])
     assert all(row.text for row in examples.rows)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headstart.errors import DataError
 from headstart.reading.documents import read_documents
-from headstart.reading.lines import COMPRESSIONS, FORMS, open_bytes
-from headstart.reading.skipped import Skipped
+from headstart.reading.lines import COMPRESSIONS, DOCUMENT_SUFFIXES, open_bytes
+from headstart.reading.skipped import SkippedRows
 from tests.reading.files import PACKERS, as_form, complaint, put, texts_of
 
 # Forms
@@ -76,7 +76,7 @@ def test_a_bad_byte_is_named_with_its_line_and_place(tmp_path: Path, form: str, 
     assert error.line == line
     assert problem in error.problem
     assert f"byte {lines[line - 1].index(bad) + 1} of the line" in error.problem
-    skipped = Skipped()
+    skipped = SkippedRows()
     assert [document.text for document in read_documents([path], skipped=skipped)] == ["one", "two", "four"]
     assert (skipped.count, [str(each) for each in skipped.first]) == (1, [str(error)])
 
@@ -88,13 +88,13 @@ def test_utf16_is_refused(tmp_path: Path, codec: str) -> None:
     assert ("UTF-16" in error.problem) == (codec == "utf-16")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_compressed_file_cut_short(tmp_path: Path, form: str, compression: str) -> None:
     packed = PACKERS[compression](as_form(form, [os.urandom(20).hex() for _ in range(20_000)]))
     path = put(tmp_path, f"a{form}{compression}", packed[: len(packed) // 2])
     assert "the compressed file is cut short" in str(complaint(path))
-    skipped = Skipped()
+    skipped = SkippedRows()
     good = put(tmp_path, "b.txt", "good\n")
     kept = [document.text for document in read_documents([path, good], skipped=skipped)]
     assert kept[-1] == "good", "the next file is read"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.reading.documents import read_documents
-from headstart.reading.skipped import Skipped
+from headstart.reading.skipped import SkippedRows
 from tests.reading.files import TEXTS, as_csv, as_form, complaint, parquet, put, texts_of
 
 # Forms
@@ -93,7 +93,7 @@ def test_bad_utf8_in_a_parquet_string_names_the_row(tmp_path: Path) -> None:
     error = complaint(path)
     assert error.line == 2
     assert "unexpected end of data 0xe9 (byte 3 of the line)" in error.problem
-    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one", "three"]
+    assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one", "three"]
 
 
 def test_a_ragged_csv_names_the_line_and_both_widths(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_ragged_csv_names_the_line_and_both_widths(tmp_path: Path) -> None:
     assert error.line == 4
     assert "has 3 fields, expected 2" in error.problem
     assert "quotes" in str(error.fix)
-    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["two\nlines", "good"]
+    assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["two\nlines", "good"]
 
 
 @pytest.mark.parametrize("form", [".csv", ".tsv", ".jsonl"])
@@ -121,11 +121,11 @@ def test_a_quote_that_is_never_closed(tmp_path: Path) -> None:
     error = complaint(path)
     assert error.line == 3
     assert "as far as line 1003" in error.problem
-    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one"]
+    assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one"]
 
 
 def test_a_bad_header_is_never_taken_from_the_next_line(tmp_path: Path) -> None:
-    skipped = Skipped()
+    skipped = SkippedRows()
     path = put(tmp_path, "a.csv", b"n,t\xe9xt\n1,one\n2,two\n")
     assert list(read_documents([path], skipped=skipped)) == []
     assert [error.line for error in skipped.first] == [1]
@@ -155,7 +155,7 @@ def test_a_bad_line_of_json(tmp_path: Path, line: str, problem: str) -> None:
     assert error.line == 3
     assert problem in error.problem
     assert len(str(error)) < 600, "an error does not quote a whole line"
-    assert [document.text for document in read_documents([path], skipped=Skipped())] == ["one", "two"]
+    assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one", "two"]
 
 
 def test_a_parquet_file_without_such_a_column(tmp_path: Path) -> None:

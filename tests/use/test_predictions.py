@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headstart.errors import DataError, OutputError
-from headstart.reading.skipped import Skipped
+from headstart.reading.skipped import SkippedRows
 from headstart.use import predictions as module
 from headstart.use.classifier import TextClassifier
 from headstart.use.predictions import predict_file
@@ -133,7 +133,7 @@ def test_a_crash_leaves_no_file(classifier: TextClassifier, tmp_path: Path, monk
         with pytest.raises(DataError, match="line 13: found 5 under 'text'"):
             predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / f"out.{form}"))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-    skipped = Skipped()
+    skipped = SkippedRows()
     done = predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.csv"), skipped=skipped)
     assert (done.rows, skipped.count) == (12, 1)
 

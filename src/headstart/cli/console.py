@@ -40,9 +40,9 @@ def silent(text: str) -> None:
 
 def left_out(count: int, first: Sequence[str]) -> None:
     """What --skip-bad left out: how many, and the first of them."""
-    from headstart.reading.skipped import told
+    from headstart.reading.skipped import summary_lines
 
-    for line in told(count, first):
+    for line in summary_lines(count, first):
         log(line)
 
 

@@ -17,7 +17,7 @@ from headstart.cli.console import console, left_out, log, print_json, table
 if TYPE_CHECKING:
     from headstart.doctor.findings import Finding, Lengths, Place, Report, Summary
     from headstart.reading.examples import Examples
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
     from headstart.tokenizers.tokenizer import Tokenizer
 
 COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -54,12 +54,12 @@ def doctor(
     """
     from headstart.doctor import examine as room
     from headstart.reading.examples import read_examples
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
 
     if clean is not None:
         room.check_writable(clean)
     loaded = None if tokenizer is None else _load(tokenizer)
-    skipped = Skipped() if skip_bad else None
+    skipped = SkippedRows() if skip_bad else None
     with Console(stderr=True).status("reading and comparing rows"):  # shows nothing where stderr is no terminal
         splits = {
             name: read_examples(path, text=text, second=second, label=label, skipped=skipped)
@@ -89,7 +89,7 @@ def _load(path: Path) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def _say_what_was_read(splits: Mapping[str, Examples], skipped: Skipped | None) -> None:
+def _say_what_was_read(splits: Mapping[str, Examples], skipped: SkippedRows | None) -> None:
     for name, examples in splits.items():
         for guess in examples.notes:
             log(f"{name}: {guess}")

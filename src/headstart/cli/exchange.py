@@ -60,10 +60,10 @@ def export_model(
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
     from headstart.reading.examples import read_examples
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
     from headstart.use.export import export
 
-    skipped = Skipped() if skip_bad else None
+    skipped = SkippedRows() if skip_bad else None
     texts = None
     if valid is None and (text or second or label or skip_bad):
         raise ConfigError("export", ["--text, --second, --label and --skip-bad say how --valid is read: give it too"])

@@ -35,12 +35,12 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")] = False,
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
     from headstart.use.classifier import TextClassifier
     from headstart.use.predictions import predict_file
 
     refuse_streams(source, out)
-    skipped = Skipped() if skip_bad else None
+    skipped = SkippedRows() if skip_bad else None
     with joined() as first:
         quiet = quiet or not first
         say = silent if quiet else log

@@ -38,14 +38,14 @@ def train(
     The same text gives the same tokenizer.json each time, byte for byte.
     """
     from headstart.reading.documents import read_documents
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
     from headstart.tokenizers.load import FILE
     from headstart.tokenizers.tokenizer import Tokenizer
 
     if (out / FILE).exists():  # another model may depend on it
         raise TokenizerError(f"{out / FILE} is there already. Choose another folder, or remove the file first")
     with Console(stderr=True).status("reading") as status:  # shows nothing where stderr is no terminal
-        skipped = Skipped() if skip_bad else None
+        skipped = SkippedRows() if skip_bad else None
         documents = read_documents(corpus, column=column, blank_lines=blank_lines, skipped=skipped)
         texts = _texts(documents, status)
         tokenizer = Tokenizer.train(texts, kind=kind, size=size, lower=lower)

@@ -86,10 +86,10 @@ def evaluate_command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
-    from headstart.reading.skipped import Skipped
+    from headstart.reading.skipped import SkippedRows
     from headstart.studies.finetune import evaluate
 
-    skipped = Skipped() if skip_bad else None
+    skipped = SkippedRows() if skip_bad else None
     with joined() as first:
         say = log if first else silent
         scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, log=say)

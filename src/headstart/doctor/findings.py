@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.doctor.near_duplicates import Sketches, sketch, words
-from headstart.reading.examples import Example, Examples, content_hash
+from headstart.reading.content import content_hash
+from headstart.reading.examples import Example, Examples
 
 if TYPE_CHECKING:
     from headstart.tokenizers.tokenizer import Tokenizer
@@ -122,18 +123,18 @@ class Part:
 
     @cached_property
     def sketches(self) -> Sketches:
-        return sketch(content(self.rows[row]) for row in self.firsts)
+        return sketch(self.rows[row].content for row in self.firsts)
 
     @cached_property
     def words(self) -> NDArray[np.int64]:
         """The number of words in each row."""
-        return np.array([len(words(content(row))) for row in self.rows], np.int64)
+        return np.array([len(words(row.content)) for row in self.rows], np.int64)
 
     @cached_property
     def labels(self) -> Counter[str]:
         """How often each label is given, in the order of the label table."""
         counts = Counter(row.label for row in self.rows)
-        return Counter({label: counts[label] for label in self.examples.labels})
+        return Counter({label: counts[label] for label in self.examples.class_names})
 
     def labels_of(self, key: int) -> set[str | None]:
         return {self.rows[row].label for row in self.places[key]}
@@ -157,15 +158,11 @@ def splits_of(train: Examples, valid: Examples | None, test: Examples | None) ->
 def key_of(row: Example) -> int | None:
     if _blank(row.text) or (row.second is not None and _blank(row.second)):
         return None
-    return content_hash(content(row))
+    return content_hash(row.content)
 
 
 def _blank(text: str) -> bool:
     return all(character.isspace() or not character.isprintable() for character in text)
-
-
-def content(row: Example) -> str:
-    return row.text if row.second is None else f"{row.text}\n{row.second}"
 
 
 def shown_text(row: Example) -> str:

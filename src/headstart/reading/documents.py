@@ -14,8 +14,8 @@ from itertools import chain
 from pathlib import Path
 
 from headstart.errors import DataError
-from headstart.reading.lines import FORMS, form_of, near, plain_suffix, read_lines, reason
-from headstart.reading.skipped import Skipped, refuse
+from headstart.reading.lines import DOCUMENT_SUFFIXES, check_suffix, near, read_lines, reason, uncompressed_suffix
+from headstart.reading.skipped import SkippedRows, raise_or_skip
 from headstart.reading.tables import as_text, open_table
 
 
@@ -33,7 +33,7 @@ def read_documents(
     *,
     column: str | None = None,
     blank_lines: bool = False,
-    skipped: Skipped | None = None,
+    skipped: SkippedRows | None = None,
 ) -> Iterator[Document]:
     """The documents of files, folders and globs, one after the other, in the order of `expand`.
 
@@ -50,11 +50,13 @@ def read_documents(
     return chain.from_iterable(_file_documents(path, column, blank_lines, skipped) for path in files)
 
 
-def _file_documents(path: Path, column: str | None, blank_lines: bool, skipped: Skipped | None) -> Iterator[Document]:
+def _file_documents(
+    path: Path, column: str | None, blank_lines: bool, skipped: SkippedRows | None
+) -> Iterator[Document]:
     left_out_before = skipped.count if skipped else 0
     empty = True
     try:
-        if form_of(path) != ".txt":
+        if check_suffix(path) != ".txt":
             found = _column(path, column, skipped)
         elif blank_lines:
             found = _blocks(path, skipped)
@@ -67,10 +69,10 @@ def _file_documents(path: Path, column: str | None, blank_lines: bool, skipped: 
         if empty and (skipped is None or skipped.count == left_out_before):
             raise DataError(path, "holds no text, expected at least one document", fix="leave the file out")
     except DataError as error:
-        refuse(error, skipped)
+        raise_or_skip(error, skipped)
 
 
-def _blocks(path: Path, skipped: Skipped | None) -> Iterator[tuple[int, str]]:
+def _blocks(path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
     block: list[str] = []
     begins = 0
     for line, text in read_lines(path, skipped):
@@ -85,14 +87,14 @@ def _blocks(path: Path, skipped: Skipped | None) -> Iterator[tuple[int, str]]:
         yield begins, "\n".join(block)
 
 
-def _column(path: Path, column: str | None, skipped: Skipped | None) -> Iterator[tuple[int, str]]:
+def _column(path: Path, column: str | None, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
     with open_table(path, skipped) as table:
         name = table.guess_text(option="--column") if column is None else table.check(column)
         for line, (value,) in table.rows([name]):
             try:
                 text = as_text(value, name, path, line)
             except DataError as error:
-                refuse(error, skipped)
+                raise_or_skip(error, skipped)
             else:
                 yield line, text
 
@@ -122,7 +124,7 @@ def _matches(given: str | Path) -> list[Path]:
     if path.is_dir():
         files = _readable(path)
         if not files:
-            problem = f"is a folder without a file to read, expected one of {', '.join(FORMS)}"
+            problem = f"is a folder without a file to read, expected one of {', '.join(DOCUMENT_SUFFIXES)}"
             raise DataError(path, problem, fix="name a file, or another folder")
         return files
     if path.exists():
@@ -130,12 +132,12 @@ def _matches(given: str | Path) -> list[Path]:
     # Path.glob takes no pattern that begins at the root of the disk.
     matches = [Path(match) for match in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
     files = [file for match in matches for file in ([match] if match.is_file() else _readable(match))]
-    files = [file for file in files if plain_suffix(file) in FORMS]
+    files = [file for file in files if uncompressed_suffix(file) in DOCUMENT_SUFFIXES]
     if not files:
         raise DataError(path, "no such file or folder, and no file that can be read matches it", fix=near(path))
     return files
 
 
 def _readable(folder: Path) -> list[Path]:
-    files = (path for path in folder.rglob("*") if plain_suffix(path) in FORMS and path.is_file())
+    files = (path for path in folder.rglob("*") if uncompressed_suffix(path) in DOCUMENT_SUFFIXES and path.is_file())
     return sorted(path for path in files if not any(part[0] == "." for part in path.relative_to(folder).parts))

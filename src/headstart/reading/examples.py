@@ -15,18 +15,25 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 
 from headstart.errors import ConfigError, DataError
-from headstart.reading.lines import COMPRESSIONS, TABLES, decode, form_of, is_folder, open_bytes, read_lines
-from headstart.reading.skipped import SKIP, Skipped, refuse
+from headstart.reading.content import split_position
+from headstart.reading.lines import (
+    COMPRESSIONS,
+    TABLE_SUFFIXES,
+    check_suffix,
+    decode,
+    is_folder,
+    open_bytes,
+    read_lines,
+)
+from headstart.reading.skipped import SKIP, SkippedRows, raise_or_skip
 from headstart.reading.tables import Table, as_text, open_table
 
-FORMS = (*TABLES, ".txt", ".spm", ".label")
+EXAMPLE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".spm", ".label")
 LABEL_NAMES = (
     "label", "labels", "class", "category", "target", "sentiment", "polarity", "stars", "rating", "score", "intent",
     "topic", "gold_label",
@@ -52,6 +59,11 @@ class Example:
     path: str
     line: int
 
+    @property
+    def content(self) -> str:
+        """The text, or both texts of a pair, as one string."""
+        return self.text if self.second is None else f"{self.text}\n{self.second}"
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -61,7 +73,7 @@ class Examples:
     notes: tuple[str, ...] = ()
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:
         """Every label once: numbers by size, then words by the alphabet."""
         return tuple(sorted({row.label for row in self.rows if row.label is not None}, key=_label_order))
 
@@ -93,7 +105,7 @@ def read_examples(
     second: str | None = None,
     label: str | None = None,
     labelled: bool = True,
-    skipped: Skipped | None = None,
+    skipped: SkippedRows | None = None,
 ) -> Examples:
     """Read a labelled set, of any of the forms above.
 
@@ -105,7 +117,7 @@ def read_examples(
     single good row is an error in any case.
 
         examples = read_examples("reviews.csv", text="review", label="stars")
-        examples.labels     # ('1', '2', '3', '4', '5')
+        examples.class_names     # ('1', '2', '3', '4', '5')
     """
     path = Path(path)
     named = _Columns(text, second, label if labelled else None)
@@ -117,7 +129,7 @@ def read_examples(
     except DataError as error:
         if not rows:
             raise
-        refuse(error, skipped)
+        raise_or_skip(error, skipped)
     if not rows:
         why = (
             f"; left out as bad: {skipped.count}, the first of them: {skipped.first[0]}"
@@ -128,7 +140,7 @@ def read_examples(
     return Examples(tuple(rows), tuple(notes))
 
 
-def stream_texts(path: Path, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def stream_texts(path: Path, notes: list[str], skipped: SkippedRows | None) -> Iterator[Example]:
     """The texts of a file that is no table, one by one, their labels left aside."""
     return _rows(path, _Columns(None, None, None), False, notes, skipped)
 
@@ -143,16 +155,18 @@ class _Columns:
         return [name for name in (self.text, self.second, self.label) if name is not None]
 
 
-def _rows(path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def _rows(
+    path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: SkippedRows | None
+) -> Iterator[Example]:
     folder = is_folder(path)
     if not folder:
         open_bytes(path).close()  # a path that is not there is told before a suffix that is not known
-    form = "" if folder else form_of(path, FORMS)
-    if form in TABLES:
+    form = "" if folder else check_suffix(path, EXAMPLE_SUFFIXES)
+    if form in TABLE_SUFFIXES:
         return _table_rows(path, named, labelled, notes, skipped)
     if named.given():
         problem = f"has no columns, and {', '.join(map(repr, named.given()))} was named as one"
-        raise DataError(path, problem, fix=f"name columns only with {', '.join(TABLES)}")
+        raise DataError(path, problem, fix=f"name columns only with {', '.join(TABLE_SUFFIXES)}")
     if folder:
         return _folder_rows(path, labelled, notes, skipped)
     if form == ".txt":
@@ -164,7 +178,7 @@ def _rows(path: Path, named: _Columns, labelled: bool, notes: list[str], skipped
 
 
 def _table_rows(
-    path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: Skipped | None
+    path: Path, named: _Columns, labelled: bool, notes: list[str], skipped: SkippedRows | None
 ) -> Iterator[Example]:
     with open_table(path, skipped) as table:
         columns = _choose(table, named, labelled)
@@ -174,7 +188,7 @@ def _table_rows(
             try:
                 yield _example(dict(zip(columns.given(), values, strict=True)), columns, path, line)
             except DataError as error:
-                refuse(error, skipped)
+                raise_or_skip(error, skipped)
 
 
 def choose_texts(table: Table, text: str | None, second: str | None) -> tuple[str, str | None, tuple[str, ...]]:
@@ -250,7 +264,7 @@ def _label(value: object, name: str, path: Path, line: int) -> str:
 # `label ||| text`
 
 
-def _marked_rows(path: Path, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def _marked_rows(path: Path, labelled: bool, notes: list[str], skipped: SkippedRows | None) -> Iterator[Example]:
     bare: bool | None = None
     for line, content in read_lines(path, skipped):
         if not content or content.isspace():
@@ -264,12 +278,12 @@ def _marked_rows(path: Path, labelled: bool, notes: list[str], skipped: Skipped 
             yield Example(content, None, None, str(path), line)
         elif not mark:
             problem = f"no ' ||| ' in {reprlib.repr(content)}, expected `label ||| text`"
-            refuse(
+            raise_or_skip(
                 DataError(path, problem, line=line, fix=f"write the label and ' ||| ' before it, or {SKIP}"), skipped
             )
         elif labelled and not before.strip():
             problem = "no label before ' ||| '"
-            refuse(DataError(path, problem, line=line, fix=f"write one, or {SKIP}"), skipped)
+            raise_or_skip(DataError(path, problem, line=line, fix=f"write one, or {SKIP}"), skipped)
         else:
             yield Example(after.strip(), as_label(before) if labelled else None, None, str(path), line)
 
@@ -277,12 +291,12 @@ def _marked_rows(path: Path, labelled: bool, notes: list[str], skipped: Skipped 
 # Pieces, and labels beside them
 
 
-def _paired_rows(path: Path, labelled: bool, skipped: Skipped | None) -> Iterator[Example]:
-    pieces = path if form_of(path, FORMS) == ".spm" else _beside(path, ".review.spm", ".spm")
+def _paired_rows(path: Path, labelled: bool, skipped: SkippedRows | None) -> Iterator[Example]:
+    pieces = path if check_suffix(path, EXAMPLE_SUFFIXES) == ".spm" else _beside(path, ".review.spm", ".spm")
     texts = _raw_lines(pieces)
     labels: list[bytes] = []
     if labelled:
-        beside = path if form_of(path, FORMS) == ".label" else _beside(path, ".label")
+        beside = path if check_suffix(path, EXAMPLE_SUFFIXES) == ".label" else _beside(path, ".label")
         labels = _raw_lines(beside)
         if len(labels) != len(texts):
             # Somewhere a line is missing, and from there on every label is another row's: nothing here can be used.
@@ -295,7 +309,7 @@ def _paired_rows(path: Path, labelled: bool, skipped: Skipped | None) -> Iterato
             if labelled and label is None:
                 raise DataError(beside, "no label on this line", line=line, fix=f"write one, or {SKIP}")
         except DataError as error:
-            refuse(error, skipped)
+            raise_or_skip(error, skipped)
         else:
             yield Example(text, label, None, str(pieces), line)
 
@@ -334,7 +348,7 @@ def _beside(path: Path, *endings: str) -> Path:
 # Folders
 
 
-def _folder_rows(folder: Path, labelled: bool, notes: list[str], skipped: Skipped | None) -> Iterator[Example]:
+def _folder_rows(folder: Path, labelled: bool, notes: list[str], skipped: SkippedRows | None) -> Iterator[Example]:
     try:
         inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         classes = {path: _texts_in(path) for path in inside if path.is_dir()}
@@ -351,7 +365,7 @@ def _folder_rows(folder: Path, labelled: bool, notes: list[str], skipped: Skippe
             try:
                 text = "\n".join(content for _, content in read_lines(path)).strip()
             except DataError as error:
-                refuse(error, skipped)
+                raise_or_skip(error, skipped)
             else:
                 yield Example(text, as_label(each.name) if labelled else None, None, str(path), 1)
 
@@ -363,24 +377,6 @@ def _texts_in(folder: Path) -> list[Path]:
 
 
 # Splitting
-
-
-_NOT_ASCII_MARKS = re.compile("[\u0080-\u00bf\u2000-\u206f\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]+")
-_ASCII_MARKS = bytes(code for code in range(128) if not chr(code).isalnum())
-
-
-def content_hash(text: str) -> int:
-    """A number below 2**64 for what a text says: the same on every machine, whatever its case, spaces and marks.
-
-    >>> content_hash("Don't miss it!") == content_hash("don ’ t  miss it")
-    True
-    """
-    plain = unicodedata.normalize("NFC", text).casefold()
-    if not plain.isascii():
-        plain = _NOT_ASCII_MARKS.sub("", plain)
-    # Bytes, because `bytes.translate` drops marks an order of magnitude faster than `str.translate` does.
-    said = plain.encode("utf-8", "surrogatepass").translate(None, _ASCII_MARKS)
-    return int.from_bytes(blake2b(said or text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def split(examples: Examples, *, valid: float, test: float) -> dict[str, Examples]:
@@ -405,17 +401,11 @@ def split(examples: Examples, *, valid: float, test: float) -> dict[str, Example
     shares = {"train": 1 - valid - test, "valid": valid, "test": test}
     sides: dict[str, list[Example]] = {name: [] for name, share in shares.items() if share > 0}
     for row in examples.rows:
-        place = _place(row)
-        sides["test" if place < test else "valid" if place >= 1 - valid else "train"].append(row)
+        position = split_position(row.content)
+        sides["test" if position < test else "valid" if position >= 1 - valid else "train"].append(row)
     for name, rows in sides.items():
         if not rows:
             where = examples.rows[0].path if examples.rows else "the set"
             problem = f"none of {len(examples.rows)} rows came to the {name} side, whose share is {shares[name]:g}"
             raise DataError(where, problem, fix="give more rows, a larger share, or a file for each side")
     return {name: replace(examples, rows=tuple(rows)) for name, rows in sides.items()}
-
-
-def _place(row: Example) -> float:
-    """Where a row lies between 0 and 1."""
-    content = row.text if row.second is None else f"{row.text}\n{row.second}"
-    return (content_hash(content) >> 11) / (1 << 53)  # the bits a float can hold, so that 1.0 is never reached

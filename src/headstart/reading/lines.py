@@ -20,11 +20,11 @@ from typing import BinaryIO, Protocol, cast
 import pyarrow as pa
 
 from headstart.errors import DataError, did_you_mean
-from headstart.reading.skipped import SKIP, Skipped, refuse
+from headstart.reading.skipped import SKIP, SkippedRows, raise_or_skip
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-TABLES = (".csv", ".jsonl", ".parquet", ".tsv")
-FORMS = (".txt", *TABLES)
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".tsv")
+DOCUMENT_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 
 BUFFER = 1 << 20
 
@@ -32,19 +32,19 @@ BUFFER = 1 << 20
 # Names
 
 
-def plain_suffix(path: Path) -> str:
+def uncompressed_suffix(path: Path) -> str:
     """A name's last suffix but that of its compression, whether such a file can be read or not."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix in COMPRESSIONS else suffix
 
 
-def form_of(path: Path, known: Sequence[str] = FORMS) -> str:
+def check_suffix(path: Path, known: Sequence[str] = DOCUMENT_SUFFIXES) -> str:
     """The suffix that says how a file is read, without the one of its compression.
 
-    >>> form_of(Path("corpus/novels.txt.xz"))
+    >>> check_suffix(Path("corpus/novels.txt.xz"))
     '.txt'
     """
-    form = plain_suffix(path)
+    form = uncompressed_suffix(path)
     if form not in known:
         problem = (
             f"ends in {form or 'no suffix'!r}, expected one of {', '.join(known)} (with or without .gz, .xz, .zst)"
@@ -160,14 +160,14 @@ def decode(raw: bytes, path: Path, line: int) -> str:
     return text.removeprefix("\ufeff") if line == 1 else text
 
 
-def read_lines(path: Path, skipped: Skipped | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, skipped: SkippedRows | None = None) -> Iterator[tuple[int, str]]:
     """The lines of a file, counted from 1, without their ends."""
     with open_bytes(path) as stream:
         for line, raw in enumerate(stream, 1):
             try:
                 text = decode(raw, path, line)
             except DataError as error:
-                refuse(error, skipped)
+                raise_or_skip(error, skipped)
             else:
                 yield line, text.removesuffix("\n").removesuffix("\r")
 

@@ -11,10 +11,10 @@ SKIP = "leave such rows out with --skip-bad"
 
 
 @dataclass
-class Skipped:
+class SkippedRows:
     """What was left out instead of stopping: how many, and the first twenty in full.
 
-    >>> skipped = Skipped()
+    >>> skipped = SkippedRows()
     >>> skipped.add(DataError("reviews.txt", "not UTF-8", line=812))
     >>> skipped.count, str(skipped.first[0])
     (1, 'reviews.txt, line 812: not UTF-8')
@@ -35,17 +35,17 @@ class Skipped:
             self.first.append(error.with_traceback(None))
 
 
-def refuse(error: DataError, skipped: Skipped | None) -> None:
+def raise_or_skip(error: DataError, skipped: SkippedRows | None) -> None:
     """Raise the error, or note it where the caller collects what is left out."""
     if skipped is None:
         raise error
     skipped.add(error)
 
 
-def told(count: int, first: Sequence[str]) -> Iterator[str]:
+def summary_lines(count: int, first: Sequence[str]) -> Iterator[str]:
     """What a person is told of what was left out: how many, and the first of them.
 
-    >>> list(told(3, ["a.csv, line 2: no label"]))
+    >>> list(summary_lines(3, ["a.csv, line 2: no label"]))
     ['left out 3, the first 1:', '  a.csv, line 2: no label']
     """
     if count:

@@ -31,16 +31,16 @@ from headstart.errors import DataError, did_you_mean
 from headstart.reading.lines import (
     BUFFER,
     COMPRESSIONS,
-    TABLES,
+    TABLE_SUFFIXES,
     Lines,
+    check_suffix,
     decode,
-    form_of,
     open_bytes,
     open_plain,
     read_lines,
     reason,
 )
-from headstart.reading.skipped import SKIP, Skipped, refuse
+from headstart.reading.skipped import SKIP, SkippedRows, raise_or_skip
 
 TEXT_NAMES = ("text", "content", "body", "review", "sentence", "document", "comment", "message", "article", "tweet")
 FIELD_LIMIT = 1 << 26  # characters in one csv field: far above any document, far below a machine's memory
@@ -92,15 +92,15 @@ class Table:
         names = ", ".join(reprlib.repr(name) for name in self.columns[:12])
         more = ", …" if len(self.columns) > 12 else ""
         fix = f"name the column of the {what} with {option}"
-        if form_of(self.path) in (".csv", ".tsv"):
+        if check_suffix(self.path) in (".csv", ".tsv"):
             fix += "; where the first row is no header, write one above it"
         return DataError(self.path, f"which column is the {what}? There are: {names}{more}", fix=fix)
 
 
 @contextmanager
-def open_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
+def open_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     """A csv, tsv, jsonl or parquet file as a `Table`; bad rows are noted in `skipped` or raised."""
-    form = form_of(path, TABLES)
+    form = check_suffix(path, TABLE_SUFFIXES)
     opener = {".csv": _csv_table, ".tsv": _tsv_table, ".jsonl": _jsonl_table, ".parquet": _parquet_table}[form]
     with opener(path, skipped) as table:
         yield table
@@ -151,7 +151,7 @@ def _is_words(value: object) -> bool:
     return False
 
 
-def _jsonl_records(path: Path, skipped: Skipped | None) -> Generator[_Record, None, None]:
+def _jsonl_records(path: Path, skipped: SkippedRows | None) -> Generator[_Record, None, None]:
     for line, text in read_lines(path, skipped):
         if not text or text.isspace():
             continue
@@ -167,16 +167,18 @@ def _jsonl_records(path: Path, skipped: Skipped | None) -> Generator[_Record, No
                 continue
             problem = f"found {reprlib.repr(record)}, expected a JSON object"
         fix = f"write one object a line, whole, or {SKIP}"
-        refuse(DataError(path, problem, line=line, fix=fix), skipped)
+        raise_or_skip(DataError(path, problem, line=line, fix=fix), skipped)
 
 
 @contextmanager
-def _jsonl_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
+def _jsonl_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     with closing(_jsonl_records(path, skipped)) as records:
         yield _table(path, None, records)
 
 
-def _csv_fields(lines: Lines, path: Path, separator: str, skipped: Skipped | None) -> Iterator[tuple[int, list[str]]]:
+def _csv_fields(
+    lines: Lines, path: Path, separator: str, skipped: SkippedRows | None
+) -> Iterator[tuple[int, list[str]]]:
     """The rows of a csv file, each with the line it begins on; a quoted field may go on over several."""
     reader = csv.reader(lines, delimiter=separator, strict=True)
     while True:
@@ -186,23 +188,23 @@ def _csv_fields(lines: Lines, path: Path, separator: str, skipped: Skipped | Non
         except StopIteration:
             return
         except DataError as error:
-            refuse(error, skipped)
+            raise_or_skip(error, skipped)
         except csv.Error as error:
             fix = f'write a quoted field as "She said ""no""", closed at its end, or {SKIP}'
             problem = f"not csv: {error} (the row was read as far as line {lines.number})"
-            refuse(DataError(path, problem, line=begins, fix=fix), skipped)
+            raise_or_skip(DataError(path, problem, line=begins, fix=fix), skipped)
         else:
             if len(fields) > 1 or any(field.strip() for field in fields):  # else the line is blank
                 yield begins, fields
 
 
-def _tsv_fields(lines: Lines, path: Path, skipped: Skipped | None) -> Iterator[tuple[int, list[str]]]:
+def _tsv_fields(lines: Lines, path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, list[str]]]:
     """The rows of a tsv file, one a line. Quotation marks are plain characters, unless they wrap a field whole."""
     while True:
         try:
             text = next(lines, None)
         except DataError as error:
-            refuse(error, skipped)
+            raise_or_skip(error, skipped)
             continue
         if text is None:
             return
@@ -221,7 +223,7 @@ def _unquoted(cell: str) -> str:
 
 
 def _even(
-    rows: Iterator[tuple[int, list[str]]], columns: Sequence[str], path: Path, fix: str, skipped: Skipped | None
+    rows: Iterator[tuple[int, list[str]]], columns: Sequence[str], path: Path, fix: str, skipped: SkippedRows | None
 ) -> Iterator[_Record]:
     """The rows as wide as the header, and a complaint for each of the others."""
     for line, fields in rows:
@@ -229,7 +231,7 @@ def _even(
             yield line, dict(zip(columns, fields, strict=True))
         else:
             problem = f"the row has {len(fields)} fields, expected {len(columns)} as in the header"
-            refuse(DataError(path, problem, line=line, fix=f"{fix}, or {SKIP}"), skipped)
+            raise_or_skip(DataError(path, problem, line=line, fix=f"{fix}, or {SKIP}"), skipped)
 
 
 def _header(rows: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
@@ -240,7 +242,7 @@ def _header(rows: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
 
 
 @contextmanager
-def _csv_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
+def _csv_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     csv.field_size_limit(max(csv.field_size_limit(), FIELD_LIMIT))
     with open_bytes(path) as stream:
         top = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
@@ -254,7 +256,7 @@ def _csv_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
 
 
 @contextmanager
-def _tsv_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
+def _tsv_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     with open_bytes(path) as stream:
         lines = Lines(path, stream)
         columns = _header(_tsv_fields(lines, path, None), path)
@@ -264,7 +266,7 @@ def _tsv_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
 
 
 @contextmanager
-def _parquet_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
+def _parquet_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     with _seekable(path) as source:
         with _as_data_error(path):
             file = pq.ParquetFile(source, pre_buffer=False)  # ahead of need it would hold a whole row group
@@ -275,7 +277,7 @@ def _parquet_table(path: Path, skipped: Skipped | None) -> Iterator[Table]:
                 try:
                     decoded = tuple(decode(v, path, row) if isinstance(v, bytes) else v for v in cells)
                 except DataError as error:
-                    refuse(error, skipped)
+                    raise_or_skip(error, skipped)
                 else:
                     yield row, decoded
 

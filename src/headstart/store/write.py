@@ -34,10 +34,10 @@ import numpy as np
 
 from headstart.errors import ConfigError, DataError, HeadstartError, did_you_mean
 from headstart.parallel import Alone, Sharing
+from headstart.reading.content import split_position
 from headstart.reading.documents import expand, read_documents
-from headstart.reading.examples import content_hash
-from headstart.reading.lines import form_of
-from headstart.reading.skipped import Skipped
+from headstart.reading.lines import check_suffix
+from headstart.reading.skipped import SkippedRows
 from headstart.store.encoder import Encoder
 from headstart.store.store import (
     FILES,
@@ -122,7 +122,7 @@ def write_store(
     if team.told((out / "store.json").exists()):
         return _same_store(out, plan) if team.rank == 0 else Store.open(out)
 
-    skipped = Skipped() if skip_bad else None
+    skipped = SkippedRows() if skip_bad else None
     documents = chain.from_iterable(
         read_documents([path], column=column, blank_lines=blank_lines, skipped=skipped) for path in files
     )
@@ -160,7 +160,7 @@ def write_store(
             for chunk in encoded:
                 writer.append(chunk)
                 report(writer.progress(total))
-        writer.finish(plan, skipped or Skipped())
+        writer.finish(plan, skipped or SkippedRows())
     team.told(None)
     return Store.open(out, tokenizer.fingerprint)
 
@@ -187,7 +187,7 @@ def _cores() -> int:
 
 
 def _source(path: Path) -> dict[str, Any]:
-    form_of(path)
+    check_suffix(path)
     try:
         with path.open("rb") as stream:
             digest = file_digest(stream, checksum).hexdigest()
@@ -216,7 +216,7 @@ def _stamps(files: Sequence[Path]) -> list[tuple[int, int] | None]:
     return [stat and (stat.st_mtime_ns, stat.st_size) for stat in stats]
 
 
-def _listed(skipped: Skipped | None) -> str | None:
+def _listed(skipped: SkippedRows | None) -> str | None:
     return "\n  ".join(["every one was left out:", *map(str, skipped.first)]) if skipped else None
 
 
@@ -305,7 +305,7 @@ class _Worker:
     def encode(self, texts: list[str]) -> _Chunk:
         encoded = [text.encode() for text in texts]
         ids = self._encoder.encode(texts)
-        held_out = np.array([_place(text) >= self._border for text in texts])
+        held_out = np.array([split_position(text) >= self._border for text in texts])
         sides = {}
         for name, mine in (("train", ~held_out), ("valid", held_out)):
             chosen = np.flatnonzero(mine).tolist()
@@ -313,11 +313,6 @@ class _Worker:
             sizes = np.array([len(encoded[i]) for i in chosen], np.int64)
             sides[name] = _Side(b"".join([ids[i] for i in chosen]), lengths, sizes)
         return _Chunk(_text_digest(encoded), sides)
-
-
-def _place(text: str) -> float:
-    """Where a text lies between 0 and 1, as for labelled sets; the valid split is the upper end."""
-    return (content_hash(text) >> 11) / (1 << 53)
 
 
 _worker: _Worker | None = None  # in a worker process: made once by `_begin`, used for every chunk
@@ -561,7 +556,7 @@ class _Writer:
             total=total,
         )
 
-    def finish(self, plan: dict[str, Any], skipped: Skipped) -> None:
+    def finish(self, plan: dict[str, Any], skipped: SkippedRows) -> None:
         """Write store.json, which makes the folder a store, when everything else is safe on the disk."""
         manifest = {
             **plan,

@@ -33,7 +33,7 @@ def baseline(
     with open_run(out, "baseline", {"kind": kind, **settings}, resume=True) as run:
         if run.done:
             return run.result()
-        labels = splits["train"].labels
+        labels = splits["train"].class_names
         train = splits["train"]
         if "labels" in settings:
             train = subset(train, settings["labels"], settings["seed"])
@@ -85,10 +85,7 @@ def _counts(splits: Mapping[str, Examples]) -> dict[str, Any]:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 
-    texts = {
-        name: [row.text if row.second is None else f"{row.text}\n{row.second}" for row in part.rows]
-        for name, part in splits.items()
-    }
+    texts = {name: [row.content for row in part.rows] for name, part in splits.items()}
     words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", sublinear_tf=True, dtype=np.float32)
     letters = TfidfVectorizer(analyzer="char", ngram_range=(2, 5), sublinear_tf=True, dtype=np.float32)
     union = make_union(words, letters).fit(texts["train"])

@@ -225,7 +225,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     bases = _bases(settings)
     arms = _arms(settings, bases)
     _check_reference(settings, arms)
-    _check_arms(settings, arms, bases, len(splits["train"].labels))
+    _check_arms(settings, arms, bases, len(splits["train"].class_names))
     prints = fingerprint(splits)
     plan = tuple(_plan(settings, Path(out), arms, bases, budgets, len(splits["train"].rows), prints))
     study = Study(settings, Path(out), splits, plan)
@@ -374,7 +374,7 @@ def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base])
 def _check_splits(settings: CompareSettings, splits: Mapping[str, Examples]) -> None:
     if "test" not in splits:
         raise ConfigError("compare", ["test is missing: name a file with --test, or a share with --test-share"])
-    labels = splits["train"].labels
+    labels = splits["train"].class_names
     for name in ("valid", "test"):
         for row in splits[name].rows:
             if row.label not in labels:
@@ -438,7 +438,7 @@ def _open_folder(study: Study, prints: Mapping[str, str]) -> None:
             "format": 1,
             "fingerprint": dict(prints),
             "rows": {name: len(part.rows) for name, part in splits.items()},
-            "labels": list(splits["train"].labels),
+            "labels": list(splits["train"].class_names),
             "leaked": study.leaked,
             "doctor": examine(splits["train"], splits["valid"], splits["test"]).to_json(),
         }

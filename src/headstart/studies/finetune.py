@@ -27,7 +27,7 @@ from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.reading.examples import Examples, read_examples
-from headstart.reading.skipped import Skipped
+from headstart.reading.skipped import SkippedRows
 from headstart.runs.events import OnEvent
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
@@ -121,7 +121,7 @@ def evaluate(
     text: str | None = None,
     second: str | None = None,
     label: str | None = None,
-    skipped: Skipped | None = None,
+    skipped: SkippedRows | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scores, int]:
     """The scores of a trained classifier on a labelled set, and how many rows it has."""
@@ -147,7 +147,7 @@ def load_data(
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
     examples = dict(read_splits(settings, log) if splits is None else splits)
-    labels = examples["train"].labels
+    labels = examples["train"].class_names
     if settings.labels is not None:
         examples["train"] = subset(examples["train"], settings.labels, settings.seed)
     encoded = {name: EncodedExamples.of(examples[name], tokenizer, labels, window) for name in examples}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headstart.errors import ConfigError, DataError
 from headstart.reading.examples import Example, Examples, read_examples, split
-from headstart.reading.skipped import Skipped, told
+from headstart.reading.skipped import SkippedRows, summary_lines
 from headstart.studies.settings import LabelledSettings
 
 SPLITS = ("train", "valid", "test")
@@ -24,7 +24,7 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     Where a file for valid (or for test, if a share is asked for) is not given, it is parted from the training file by
     content: the same rows whatever the seed.
     """
-    skipped = Skipped() if settings.skip_bad else None
+    skipped = SkippedRows() if settings.skip_bad else None
     files = {"train": settings.data, "valid": settings.valid, "test": settings.test}
     found = {
         name: read_examples(path, text=settings.text, second=settings.second, label=settings.label, skipped=skipped)
@@ -33,7 +33,7 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     }
     for line in dict.fromkeys(line for part in found.values() for line in part.notes):
         log(line)
-    for line in told(skipped.count, skipped.lines) if skipped else ():
+    for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
         log(line)
     shares = {
         "valid": VALID_SHARE if settings.valid is None else 0.0,
@@ -45,7 +45,7 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
             if name != "train":
                 purpose = "to choose on" if name == "valid" else "as the test"
                 log(f"no {name} file: {len(part.rows)} rows of the training file are kept aside {purpose}")
-    labels = found["train"].labels
+    labels = found["train"].class_names
     if len(labels) < 2:
         raise DataError(settings.data, f"all rows have the label {labels[0]!r}" if labels else "no row has a label")
     return {name: found[name] for name in SPLITS if name in found}
@@ -65,16 +65,16 @@ def subset(examples: Examples, count: int, seed: int) -> Examples:
     rows = examples.rows
     if count > len(rows):
         raise ConfigError("labels", [f"{count:,} labels are asked for, and train has {len(rows):,}"])
-    if count < len(examples.labels):
+    if count < len(examples.class_names):
         said = "1 label is" if count == 1 else f"{count} labels are"
-        problem = f"{said} fewer than the {len(examples.labels)} classes: ask for at least one of each"
+        problem = f"{said} fewer than the {len(examples.class_names)} classes: ask for at least one of each"
         raise ConfigError("labels", [problem])
     draw = random.Random(seed)
     classes: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
         classes[str(row.label)].append(number)
     rounds: list[tuple[int, int, int]] = []
-    for place, label in enumerate(examples.labels):
+    for place, label in enumerate(examples.class_names):
         numbers = classes[label]
         draw.shuffle(numbers)
         rounds += [(turn, place, number) for turn, number in enumerate(numbers)]

@@ -103,7 +103,7 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
         "format": 1,
         "fingerprint": fingerprint(splits),
         "rows": {name: len(part.rows) for name, part in splits.items()},
-        "labels": list(splits["train"].labels),
+        "labels": list(splits["train"].class_names),
     }
     if out.is_file():
         raise OutputError(f"{out} is a file, and a folder for the sweep was meant: name another")

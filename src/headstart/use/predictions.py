@@ -20,8 +20,8 @@ from typing import Any, Protocol, TextIO
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
 from headstart.reading.examples import choose_texts, stream_texts
-from headstart.reading.lines import TABLES, form_of, is_folder, open_bytes
-from headstart.reading.skipped import Skipped, refuse
+from headstart.reading.lines import TABLE_SUFFIXES, check_suffix, is_folder, open_bytes
+from headstart.reading.skipped import SkippedRows, raise_or_skip
 from headstart.reading.tables import as_text, open_table
 from headstart.use.classifier import CHUNK, Prediction, Text, TextClassifier
 
@@ -46,7 +46,7 @@ def predict_file(
     text: str | None = None,
     second: str | None = None,
     abstain_below: float | None = None,
-    skipped: Skipped | None = None,
+    skipped: SkippedRows | None = None,
     log: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda rows: None,
     write: bool = True,
@@ -83,7 +83,7 @@ def _cells(answer: Prediction) -> Row:
 
 @contextmanager
 def _open(
-    source: str, text: str | None, second: str | None, skipped: Skipped | None, log: Callable[[str], None]
+    source: str, text: str | None, second: str | None, skipped: SkippedRows | None, log: Callable[[str], None]
 ) -> Iterator[tuple[Sequence[str], Iterator[tuple[Row, Text]]]]:
     """The columns of a source, and its rows, each with the text (or pair) to classify."""
     if source == STANDARD:
@@ -93,7 +93,7 @@ def _open(
     folder = is_folder(path)
     if not folder:
         open_bytes(path).close()  # a path that is not there is told before a suffix that is not known
-    if folder or form_of(path, (*TABLES, ".txt", ".spm", ".label")) not in TABLES:
+    if folder or check_suffix(path, (*TABLE_SUFFIXES, ".txt", ".spm", ".label")) not in TABLE_SUFFIXES:
         if text is not None or second is not None:
             raise DataError(path, "has no columns, and one was named", fix="leave --text and --second out")
         notes: list[str] = []
@@ -115,7 +115,7 @@ def _open(
                     one = as_text(row[first], first, path, line)
                     yield row, one if other is None else (one, as_text(row[other], other, path, line))
                 except DataError as error:
-                    refuse(error, skipped)
+                    raise_or_skip(error, skipped)
 
         yield columns, read()
 
