@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headstart.reading.examples import Text
 from headstart.report.explanation import SHADES, SHOWN_TOKENS, notes, paths, render, shades, stretches
-from headstart.use.classifier import Text, TextClassifier
-from headstart.use.explain import Completeness, Explanation, Faithfulness, Maps, explain
-from headstart.use.words import Word
+from headstart.use.classifier import TextClassifier
+from headstart.use.explain import explain
+from headstart.use.explanation import AttentionMaps, Completeness, Explanation, Faithfulness, Word
 from tests.use.trained import reviewer
 
 
@@ -24,9 +25,11 @@ def made(text: Text = "so <b>dull</b> & vague", **changes: Any) -> Explanation:
         probabilities={"pos": 0.25, "neg": 0.75},
         words=tuple(sorted(words, key=lambda word: word.start)),
         completeness=Completeness(1.519, -0.5, 1.02, 12),
-        faithfulness=Faithfulness(top=0.2, random=0.6, chance=0.1),
-        cut=0,
-        attention=Maps(("<start>", "dull"), np.array([[[[1, 0], [0.25, 0.75]]]], dtype=np.float32), causal=True),
+        faithfulness=Faithfulness(top=0.2, random=0.6, random_std=0.1),
+        truncated=0,
+        attention=AttentionMaps(
+            ("<start>", "dull"), np.array([[[[1, 0], [0.25, 0.75]]]], dtype=np.float32), causal=True
+        ),
     )
     return replace(found, **changes)
 
@@ -89,14 +92,14 @@ def test_a_page_of_72_maps_is_below_2_megabytes() -> None:
     tokens = tuple(f"token{n}" for n in range(60))
     for spread in (0.1, 1.0, 10.0):
         weights = draw.dirichlet(np.full(60, spread), (6, 12, 60)).astype(np.float32)
-        page = render(made(attention=Maps(tokens, weights, causal=False)))
+        page = render(made(attention=AttentionMaps(tokens, weights, causal=False)))
         assert page.count("<figure") == 72 and len(page.encode()) < 2_000_000
 
 
 def test_long_maps_are_cut_and_say_so() -> None:
     length = SHOWN_TOKENS + 6
     weights = np.full((1, 1, length, length), 1 / length, dtype=np.float32)
-    page = render(made(attention=Maps(("x",) * length, weights, causal=False)))
+    page = render(made(attention=AttentionMaps(("x",) * length, weights, causal=False)))
     assert f"The first {SHOWN_TOKENS} tokens are drawn; 6 more are not." in page
     assert f'viewBox="0 -.5 {SHOWN_TOKENS} {SHOWN_TOKENS}"' in page
 
@@ -111,7 +114,7 @@ def test_what_is_said_before_the_weights_are_believed() -> None:
     assert "more than the 1 % allowed" in notes(made(completeness=Completeness(2.0, 0.0, 1.5, 512)))[0]
     assert "next to nothing" in notes(made(completeness=Completeness(0.0, 1.0, 1.0, 4)))[0]
     assert "another may tell more" in notes(made(completeness=Completeness(0.5, 4.0, 4.5, 4)))[1]
-    assert "1,200 tokens at its end were not read" in notes(made(cut=1200))[0]
+    assert "1,200 tokens at its end were not read" in notes(made(truncated=1200))[0]
     assert notes(made("", words=())) == ["There is no word in the text to explain by."]
     alone = made("dull", words=(Word("dull", 0, 4, weight=1.0),), faithfulness=None, completeness=None)
     assert notes(alone) == ["One word has no order, so there is no faithfulness score."]

@@ -15,12 +15,13 @@ import pytest
 
 from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
+from headstart.reading.examples import Text
 from headstart.serve.app import create_app
 from headstart.serve.batching import Batcher, Job, Part, join
 from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier, valid_examples
-from headstart.use.classifier import Text, TextClassifier
+from headstart.use.classifier import TextClassifier
 
 
 class Held(ServedClassifier):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
@@ -21,11 +23,16 @@ from headstart.model.attention import Attention
 from headstart.model.heads import ClassifierHead as Head
 from headstart.model.layout import Flat
 from headstart.model.model import Model
+from headstart.reading.examples import Text
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use import explain as explaining
-from headstart.use.classifier import Text, TextClassifier, calibrated
-from headstart.use.explain import Completeness, explain, faithfulness, gradients, log_odds, occlusion
-from headstart.use.words import group_words, parted, read
+from headstart.use import perturbation
+from headstart.use.attention_maps import attention_maps
+from headstart.use.classifier import TextClassifier, calibrated
+from headstart.use.explain import explain
+from headstart.use.explanation import Completeness
+from headstart.use.integrated_gradients import MAX_STEPS, NODES, integrated_gradients
+from headstart.use.perturbation import faithfulness, log_odds, occlusion
+from headstart.use.words import group_words, is_boundary, tokenize
 from tests.studies.made_up import BAD, GOOD, reviews
 from tests.tokenizers.made_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
 from tests.use.trained import fresh, reviewer
@@ -71,19 +78,19 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> TextClassifier:
 
 
 def words_of(classifier: TextClassifier, text: Text) -> list[str]:
-    return [word.text for word in read(classifier, text).words]
+    return [word.text for word in tokenize(classifier, text).words]
 
 
 def check_words(classifier: TextClassifier, text: str) -> None:
     """Words stand where they say, in order, apart, and every token that is not special is in one of them."""
-    found = read(classifier, text)
+    found = tokenize(classifier, text)
     end = 0
     for word in found.words:
         assert end <= word.start <= word.end and word.text == text[word.start : word.end]
         end = word.end
     specials = len(classifier.tokenizer.wrap([])[0])
-    assert (found.owner >= 0).sum() == len(found.ids) - specials or not classifier.tokenizer.encode(text)
-    inside = found.owner[found.owner >= 0]
+    assert (found.word_of >= 0).sum() == len(found.ids) - specials or not classifier.tokenizer.encode(text)
+    inside = found.word_of[found.word_of >= 0]
     assert (np.diff(inside) >= 0).all() and sorted(set(inside)) == list(range(len(found.words)))
     assert found.ids.tolist() == classifier.encode([text]).ids.tolist() and len(found.tokens) == len(found.ids)
 
@@ -118,7 +125,7 @@ def test_what_is_one_character_to_a_reader_is_never_parted(gpt2: TextClassifier)
     for character in [*EMOJI, "e\u0301", "क्षि"]:
         assert words_of(wide, f"{character} {character}") == [character, character]
     assert words_of(wide, "今日") == ["今", "日"]  # three bytes each, and no space: a word is what can be shown
-    assert not parted("abc", 1) and parted("a,", 1) and parted("'a", 1) and not parted("x'a", 1)
+    assert not is_boundary("abc", 1) and is_boundary("a,", 1) and is_boundary("'a", 1) and not is_boundary("x'a", 1)
 
 
 @given(st.text(max_size=30), st.data())
@@ -129,21 +136,21 @@ def test_tokens_of_any_spans_are_each_in_one_word(text: str, data: st.DataObject
 
 
 def test_a_pair_keeps_its_texts_apart(both_ways: TextClassifier) -> None:
-    found = read(both_ways, ("the wise page", "dull line"))
+    found = tokenize(both_ways, ("the wise page", "dull line"))
     assert [(w.text, w.start, w.second) for w in found.words] == [
         *(("the", 0, False), ("wise", 4, False), ("page", 9, False)),
         *(("dull", 0, True), ("line", 5, True)),
     ]
-    assert found.owner.tolist() == [-1, 0, 1, 2, -1, 3, 4, -1]
+    assert found.word_of.tolist() == [-1, 0, 1, 2, -1, 3, 4, -1]
     assert found.segments is not None and found.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: TextClassifier) -> None:
     found = explain(classifier, "page " * 40, orders=2)
-    assert (len(found.words), found.cut) == (30, 10)  # of the window of 32, two are special
-    assert explain(classifier, "page " * 30, orders=2).cut == 0
+    assert (len(found.words), found.truncated) == (30, 10)  # of the window of 32, two are special
+    assert explain(classifier, "page " * 30, orders=2).truncated == 0
     pair = explain(classifier, ("page " * 40, "dull word"), orders=2)
-    assert (sum(not word.second for word in pair.words), len(pair.words), pair.cut) == (27, 29, 13)
+    assert (sum(not word.second for word in pair.words), len(pair.words), pair.truncated) == (27, 29, 13)
 
 
 # --- integrated gradients -------------------------------------------------------------------------------------------
@@ -171,32 +178,32 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> TextClassifier:
 
 def test_a_linear_model_is_explained_exactly(toy: TextClassifier) -> None:
     """The weight of a token is slope times way: (w₁ - w₀) · (e - e of the mask) / L."""
-    reading = read(toy, "good bookish bad")  # [CLS] good book ##ish bad [SEP]
-    assert reading.owner.tolist() == [-1, 0, 1, 1, 2, -1]
-    weights, whole = gradients(toy, reading, 1)
+    tokenized = tokenize(toy, "good bookish bad")  # [CLS] good book ##ish bad [SEP]
+    assert tokenized.word_of.tolist() == [-1, 0, 1, 1, 2, -1]
+    weights, check = integrated_gradients(toy, tokenized, 1)
     table = toy.model.backbone.embeddings.tokens.weight.detach().double()
     assert isinstance(toy.model.head, Head)
     slope = toy.model.head.out.weight.detach().double().diff(dim=0)[0] / 6
     by_token = [float(slope @ (table[i] - table[4])) for i in (5, 7, 8, 6)]
     expected = [by_token[0], by_token[1] + by_token[2], by_token[3]]
     assert weights == pytest.approx(expected, abs=1e-5)
-    assert whole.change == pytest.approx(sum(expected), abs=1e-5) and whole.holds
-    assert whole.steps == explaining.NODES  # nothing had to be halved
-    assert gradients(toy, reading, 0)[0] == pytest.approx([-x for x in expected], abs=1e-5)
-    assert occlusion(toy, reading, 1) == pytest.approx(expected, abs=1e-5)  # in a linear model it is the same
+    assert check.change == pytest.approx(sum(expected), abs=1e-5) and check.holds
+    assert check.steps == NODES  # nothing had to be halved
+    assert integrated_gradients(toy, tokenized, 0)[0] == pytest.approx([-x for x in expected], abs=1e-5)
+    assert occlusion(toy, tokenized, 1) == pytest.approx(expected, abs=1e-5)  # in a linear model it is the same
 
 
 @pytest.mark.parametrize("text", [*TEXTS[:5], ("the wise poem", "a dull page"), "witty", "a dull 🙂 e\u0301lan."])
 def test_weights_sum_to_the_change_of_the_logit(classifier: TextClassifier, text: Text) -> None:
     found = explain(classifier, text, orders=0)
-    whole = found.completeness
-    assert whole is not None and whole.holds and whole.error <= 0.01
-    reading = read(classifier, text)
-    blank = np.where(reading.owner >= 0, classifier.tokenizer.mask or -1, reading.ids)
-    change = logit_of(classifier, reading.ids, found.label, reading.segments) - logit_of(
-        classifier, blank, found.label, reading.segments
+    check = found.completeness
+    assert check is not None and check.holds and check.error <= 0.01
+    tokenized = tokenize(classifier, text)
+    blank = np.where(tokenized.word_of >= 0, classifier.tokenizer.mask or -1, tokenized.ids)
+    change = logit_of(classifier, tokenized.ids, found.label, tokenized.segments) - logit_of(
+        classifier, blank, found.label, tokenized.segments
     )
-    assert whole.change == pytest.approx(change, abs=1e-4)
+    assert check.change == pytest.approx(change, abs=1e-4)
     assert sum(word.weight for word in found.words) == pytest.approx(change, abs=0.01 * abs(change) + 1e-4)
 
 
@@ -211,11 +218,11 @@ def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = N
 
 
 def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_ways: TextClassifier) -> None:
-    reading = read(both_ways, TEXTS[0])
-    _, whole = gradients(both_ways, reading, 0)
-    _, poor = gradients(both_ways, reading, 0, most=1)
-    assert poor.steps == explaining.NODES < whole.steps <= 2 * explaining.MOST_STEPS
-    assert abs(whole.total - whole.change) < abs(poor.total - poor.change)
+    tokenized = tokenize(both_ways, TEXTS[0])
+    _, check = integrated_gradients(both_ways, tokenized, 0)
+    _, poor = integrated_gradients(both_ways, tokenized, 0, max_steps=1)
+    assert poor.steps == NODES < check.steps <= 2 * MAX_STEPS
+    assert abs(check.total - check.change) < abs(poor.total - poor.change)
     assert not Completeness(1.02, -1.0, 0.0, 4).holds and Completeness(1.009, 1.0, 2.0, 4).holds
     assert Completeness(0.00009, 3.0, 3.0, 4).holds and not Completeness(0.001, 3.0, 3.0, 4).holds
 
@@ -237,8 +244,8 @@ def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(
     assert found.completeness is not None and found.completeness.holds
     hook = gpt2.model.backbone.embeddings.tokens.register_forward_hook(lambda _, __, out: torch.zeros_like(out))
     with hook:
-        nothing = logit_of(gpt2, read(gpt2, "the book").ids, found.label)
-    change = logit_of(gpt2, read(gpt2, "the book").ids, found.label) - nothing
+        nothing = logit_of(gpt2, tokenize(gpt2, "the book").ids, found.label)
+    change = logit_of(gpt2, tokenize(gpt2, "the book").ids, found.label) - nothing
     assert found.completeness.change == pytest.approx(change, abs=1e-5)
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "book"]))
     padded = untrained(Tokenizer.load(tmp_path))
@@ -255,11 +262,12 @@ def test_occlusion_is_the_loss_by_one_mask(classifier: TextClassifier) -> None:
     text = ("this clumsy tale", "of a dull voice")
     found = explain(classifier, text, method="occlusion", orders=0)
     assert found.completeness is None
-    reading = read(classifier, text)
-    whole = logit_of(classifier, reading.ids, found.label, reading.segments)
+    tokenized = tokenize(classifier, text)
+    segments = tokenized.segments
+    logit = logit_of(classifier, tokenized.ids, found.label, segments)
     for number, word in enumerate(found.words):
-        ids = [classifier.tokenizer.mask if n == number else i for i, n in zip(reading.ids, reading.owner, strict=True)]
-        assert word.weight == pytest.approx(whole - logit_of(classifier, ids, found.label, reading.segments), abs=1e-4)
+        ids = np.where(tokenized.word_of == number, classifier.tokenizer.mask or -1, tokenized.ids)
+        assert word.weight == pytest.approx(logit - logit_of(classifier, ids, found.label, segments), abs=1e-4)
 
 
 def test_without_a_mask_a_word_is_left_out(gpt2: TextClassifier) -> None:
@@ -303,8 +311,8 @@ def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: TextClassi
 def test_faithfulness_is_the_mean_of_the_distance_between_two_curves(both_ways: TextClassifier) -> None:
     """Three words, so one and two of them are deleted: by hand, in all six orders."""
     text = "witty page line"
-    reading = read(both_ways, text)
-    found = faithfulness(both_ways, reading, 1, np.array([3.0, 1.0, 2.0]), orders=4000)
+    tokenized = tokenize(both_ways, text)
+    found = faithfulness(both_ways, tokenized, 1, np.array([3.0, 1.0, 2.0]), orders=4000)
     assert found is not None
     left = {t: both_ways.probabilities([t])[0, 1] for t in ("page line", "witty line", "witty page", *text.split())}
     assert found.top == pytest.approx((left["page line"] + left["page"]) / 2, abs=1e-6)
@@ -319,12 +327,12 @@ def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: TextC
     shuffled: list[float] = []
     reverse: list[float] = []
     for text in TEXTS:
-        reading = read(classifier, text)
+        tokenized = tokenize(classifier, text)
         label = int(classifier.probabilities([text])[0].argmax())
-        weights, _ = gradients(classifier, reading, label)
+        weights, _ = integrated_gradients(classifier, tokenized, label)
         for scores, tried in ((good, weights), (shuffled, draw.permutation(weights)), (reverse, -weights)):
-            found = faithfulness(classifier, reading, label, tried)
-            assert found is not None and -1 <= found.score <= 1 and found.chance >= 0
+            found = faithfulness(classifier, tokenized, label, tried)
+            assert found is not None and -1 <= found.score <= 1 and found.random_std >= 0
             scores.append(found.score)
     assert np.mean(good) > 0.15 and np.mean(reverse) < 0
     assert abs(np.mean(shuffled)) < 0.1 < np.mean(good) - np.mean(shuffled)
@@ -337,11 +345,11 @@ def test_the_same_question_has_the_same_answer(both_ways: TextClassifier) -> Non
 
 def test_long_texts_are_deleted_in_few_steps(both_ways: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
-    whole = explaining._log_probabilities
-    monkeypatch.setattr(explaining, "_log_probabilities", lambda c, r, s: rows.append(len(r)) or whole(c, r, s))  # type: ignore[func-returns-value]
-    reading = read(both_ways, "page " * 29)
-    faithfulness(both_ways, reading, 0, np.zeros(29), orders=3)
-    assert rows == [4 * explaining.POINTS]
+    predict_ids = perturbation.predict_ids
+    monkeypatch.setattr(perturbation, "predict_ids", lambda c, r, s: rows.append(len(r)) or predict_ids(c, r, s))  # type: ignore[func-returns-value]
+    tokenized = tokenize(both_ways, "page " * 29)
+    faithfulness(both_ways, tokenized, 0, np.zeros(29), orders=3)
+    assert rows == [4 * perturbation.POINTS]
 
 
 # --- attention ------------------------------------------------------------------------------------------------------
@@ -363,7 +371,7 @@ def test_maps_are_what_the_model_multiplies_by(name: str, both_ways: TextClassif
     maps = explain(classifier, ("of the vague story", "a page"), attention=True, orders=0).attention
     assert maps is not None
     seen.clear()
-    explaining.attention_maps(classifier, read(classifier, ("of the vague story", "a page")))
+    attention_maps(classifier, tokenize(classifier, ("of the vague story", "a page")))
     for handle in handles:
         handle.remove()
     causal = name in ("lab", "gpt2")
@@ -413,10 +421,10 @@ def test_a_prediction_in_another_thread_is_not_touched(both_ways: TextClassifier
 @pytest.mark.parametrize("text", ["", "   ", ("", "")])
 def test_a_text_without_words(classifier: TextClassifier, gpt2: TextClassifier, text: Text, method: Any) -> None:
     found = explain(classifier, text, method=method, attention=True)
-    assert found.words == () and found.faithfulness is None and found.cut == 0
-    whole = found.completeness
-    assert (whole is None) == (method == "occlusion")
-    assert whole is None or (whole.holds and (whole.total, whole.change, whole.steps) == (0, 0, explaining.NODES))
+    assert found.words == () and found.faithfulness is None and found.truncated == 0
+    check = found.completeness
+    assert (check is None) == (method == "occlusion")
+    assert check is None or (check.holds and (check.total, check.change, check.steps) == (0, 0, NODES))
     assert explain(gpt2, "", method=method).words == ()
 
 
@@ -457,3 +465,9 @@ def test_questions_that_have_no_answer(both_ways: TextClassifier) -> None:
     nn.init.constant_(broken.model.backbone.embeddings.tokens.weight, math.nan)
     with pytest.raises(ModelError, match="no finite numbers"):
         explain(broken, "a")
+
+
+@pytest.mark.parametrize("module", ["headstart.use.explanation", "headstart.model.count"])
+def test_what_a_report_shows_needs_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

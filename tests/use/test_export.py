@@ -26,10 +26,11 @@ from headstart.config import ClassifierConfig as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset, usual_head
+from headstart.reading.examples import Text
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use import export as exporting
 from headstart.use import onnx as onnx_files
-from headstart.use.classifier import Text, TextClassifier
+from headstart.use.classifier import TextClassifier
 from headstart.use.export import EXACT, Exported, Form, export
 from headstart.use.onnx import OnnxClassifier, write_onnx
 from tests.model.drawn import stirred

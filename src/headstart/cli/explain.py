@@ -16,7 +16,7 @@ from headstart.cli.console import console, print_json, table
 from headstart.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headstart.use.explain import Explanation, Maps
+    from headstart.use.explanation import AttentionMaps, Explanation
 
 TOP = 10  # words in the table
 BLUES = ((222, 235, 247), (8, 81, 156))  # for, from slight to strong
@@ -112,7 +112,7 @@ def _style(weight: float, strength: float) -> Style:
     return Style.parse(f"{'white' if strength > 0.6 else 'black'} on rgb({ground[0]},{ground[1]},{ground[2]})")
 
 
-def _show_map(screen: Console, maps: Maps, layer: int, head: int) -> None:
+def _show_map(screen: Console, maps: AttentionMaps, layer: int, head: int) -> None:
     """One head's map in shades, as many tokens as the terminal is wide; what lies ahead in a causal model is empty."""
     from headstart.report.explanation import shades, shortened
 

@@ -134,12 +134,15 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
 
+    def project(self, x: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """(…, D) → queries, keys and values, each (…, H, K); queries and keys rotated where positions are rotary."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)
+        return (q, k, v) if angles is None else (turn(q, angles), turn(k, angles), v)
+
     def forward(
         self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)  # each (…, H, K)
-        if angles is not None:
-            q, k = turn(q, angles), turn(k, angles)
+        q, k, v = self.project(x, angles)
         if isinstance(layout, Cached):
             k, v = layout.extend(self, k, v)
         dropout = self.dropout if self.training else 0.0

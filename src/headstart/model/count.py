@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headstart.config import (
     ClassifierConfig,
@@ -23,7 +23,9 @@ from headstart.config import (
     NextSentenceConfig,
     NextTokenConfig,
 )
-from headstart.model.model import Model
+
+if TYPE_CHECKING:  # counting by formula needs no torch
+    from headstart.model.model import Model
 
 Precision = Literal["float32", "bfloat16"]
 BYTES: dict[Precision, int] = {"float32": 4, "bfloat16": 2}

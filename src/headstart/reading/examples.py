@@ -33,6 +33,7 @@ from headstart.reading.lines import (
 from headstart.reading.skipped import SKIP, SkippedRows, raise_or_skip
 from headstart.reading.tables import Table, as_text, open_table
 
+Text = str | tuple[str, str]  # a text, or a pair of texts
 EXAMPLE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".spm", ".label")
 LABEL_NAMES = (
     "label", "labels", "class", "category", "target", "sentiment", "polarity", "stars", "rating", "score", "intent",

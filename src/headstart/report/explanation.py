@@ -16,8 +16,7 @@ from jinja2 import Environment
 from numpy.typing import NDArray
 
 from headstart.report.html import environment, printable
-from headstart.use.explain import Explanation, Maps
-from headstart.use.words import Word
+from headstart.use.explanation import AttentionMaps, Explanation, Word
 from headstart.version import __version__
 
 SHADES = 8
@@ -71,21 +70,21 @@ def render(explanation: Explanation) -> str:
 def notes(explanation: Explanation) -> list[str]:
     """What is to be known before the weights are believed, in sentences."""
     found = []
-    if explanation.cut:
+    if explanation.truncated:
         found.append(
-            f"The text is longer than the model's window: {explanation.cut:,} tokens at its end were not read and "
-            "have no weight."
+            f"The text is longer than the model's window: {explanation.truncated:,} tokens at its end were not read "
+            "and have no weight."
         )
     if not explanation.words:
         return [*found, "There is no word in the text to explain by."]
     whole = explanation.completeness
     if whole is not None:
         label = explanation.label
-        way = f"the logit of {label} goes from {whole.blank:+.2f} for blanks to {whole.logit:+.2f} for the text"
+        way = f"the logit of {label} goes from {whole.baseline:+.2f} for blanks to {whole.logit:+.2f} for the text"
         off = f"{100 * whole.error:.1f} % off" if abs(whole.change) > whole.allowed else "next to nothing"
         verdict = "" if whole.holds else ": more than the 1 % allowed, so take single weights with caution"
         found.append(f"The weights sum to {whole.total:+.3f}; {way} ({off}, {whole.steps} steps){verdict}.")
-        if whole.blank > 0 and whole.change < whole.blank:
+        if whole.baseline > 0 and whole.change < whole.baseline:
             found.append(
                 f"Blanks alone are {label} to this model, so few words had to speak for it: another may tell more."
             )
@@ -94,7 +93,7 @@ def notes(explanation: Explanation) -> list[str]:
         found.append(
             f"Faithfulness {faithful.score:+.2f}: with the top words deleted {explanation.label} has probability "
             f"{faithful.top:.2f} on average, with as many random ones {faithful.random:.2f} (a random order is within "
-            f"{faithful.chance:.2f} of that, typically; about 0 is no better than chance)."
+            f"{faithful.random_std:.2f} of that, typically; about 0 is no better than chance)."
         )
     elif len(explanation.words) == 1:
         found.append("One word has no order, so there is no faithfulness score.")
@@ -140,7 +139,7 @@ def shades(weights: NDArray[np.float32], count: int = SHADES) -> NDArray[np.int6
     return found
 
 
-def _layer(maps: Maps, layer: int, length: int) -> Iterator[Map]:
+def _layer(maps: AttentionMaps, layer: int, length: int) -> Iterator[Map]:
     for head, weights in enumerate(maps.weights[layer, :, :length, :length]):
         i, j = np.unravel_index(int(weights.argmax()), weights.shape)
         told = f"“{maps.tokens[i]}” takes {weights[i, j]:.2f} from “{maps.tokens[j]}”"

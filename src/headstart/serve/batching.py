@@ -26,10 +26,10 @@ import numpy as np
 
 from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
+from headstart.reading.examples import Text
 from headstart.serve.limits import Limits, Refusal
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier
-from headstart.use.classifier import Text
 
 T = TypeVar("T")
 

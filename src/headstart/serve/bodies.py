@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headstart.errors import did_you_mean
+from headstart.reading.examples import Text
 from headstart.serve.limits import Limits, Refusal
-from headstart.use.classifier import Text
 from headstart.use.generate import Sampling
 
 WARMEST = 5.0  # temperature

@@ -17,13 +17,15 @@ from headstart.config import NextTokenConfig
 from headstart.errors import HeadstartError, ModelError
 from headstart.metrics import Floats
 from headstart.model.model import Model
+from headstart.reading.examples import Text
 from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, tokens_for
-from headstart.use.classifier import Text, TextClassifier, calibrated
-from headstart.use.explain import ORDERS, explain
+from headstart.use.classifier import TextClassifier, calibrated
+from headstart.use.explain import explain
 from headstart.use.generate import Generated, Sampling, stream
+from headstart.use.perturbation import ORDERS
 
 ROUNDS = 4  # batches' worth of tokens that are gathered, so that there is something to sort by length
 

@@ -25,12 +25,11 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Floats
-from headstart.reading.examples import Example, Examples
+from headstart.reading.examples import Example, Examples, Text
 from headstart.studies.setup import pick_device
 from headstart.training.inference import classify
 from headstart.training.precision import choose_precision
 
-Text = str | tuple[str, str]  # a text, or a pair
 CHUNK = 4096  # texts that are read ahead and sorted by length
 
 

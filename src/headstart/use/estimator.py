@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from headstart.errors import ConfigError
 from headstart.model.presets import PRESETS
-from headstart.reading.examples import Example, Examples
+from headstart.reading.examples import Example, Examples, Text
 from headstart.runs.events import Evaluated, OnEvent, Step
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.classifier import Text, TextClassifier
+from headstart.use.classifier import TextClassifier
 
 Texts = Sequence[Text] | NDArray[Any]
 PIECES = 8000  # of a tokenizer that is trained on the texts themselves

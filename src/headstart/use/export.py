@@ -35,8 +35,8 @@ from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
 from headstart.metrics import Floats
 from headstart.model.model import Model
-from headstart.reading.examples import Example, Examples, read_examples
-from headstart.use.classifier import Text, TextClassifier
+from headstart.reading.examples import Example, Examples, Text, read_examples
+from headstart.use.classifier import TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 
 Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]

@@ -35,8 +35,9 @@ from headstart.model.attention import Attention, key_mask
 from headstart.model.layout import Dense
 from headstart.model.model import Model
 from headstart.model.positions import turn
+from headstart.reading.examples import Text
 from headstart.tokenizers.special_tokens import find_layouts, state_forms
-from headstart.use.classifier import Text, TextClassifier, calibrated
+from headstart.use.classifier import TextClassifier, calibrated
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts

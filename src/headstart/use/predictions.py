@@ -19,11 +19,11 @@ from typing import Any, Protocol, TextIO
 
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
-from headstart.reading.examples import choose_texts, stream_texts
+from headstart.reading.examples import Text, choose_texts, stream_texts
 from headstart.reading.lines import TABLE_SUFFIXES, check_suffix, is_folder, open_bytes
 from headstart.reading.skipped import SkippedRows, raise_or_skip
 from headstart.reading.tables import as_text, open_table
-from headstart.use.classifier import CHUNK, Prediction, Text, TextClassifier
+from headstart.use.classifier import CHUNK, Prediction, TextClassifier
 
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 STANDARD = "-"
