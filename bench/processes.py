@@ -25,9 +25,9 @@ from headstart.config import NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.runs.events import Step
-from headstart.training.distributed import joined
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal
+from headstart.training.parallel import process_group
 from headstart.training.settings import TrainingSettings
 
 ROWS, LENGTH = 4, 256  # of each process
@@ -41,14 +41,14 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
     torch.manual_seed(0)
     model = Model.build(preset("lab"), NextTokenConfig())
     flat, _ = lab_batches(model.config.vocabulary, batch * ROWS, LENGTH, count=1)
-    with joined() as team:
+    with process_group() as team:
         settings = TrainingSettings(
             steps=steps + 1,
             lr=1e-4,
             save_every=10**9,
             evaluate_every=10**9,
             shard=split,
-            accumulate=batch // team.size,
+            accumulate=batch // team.world_size,
         )
         losses, began = [], 0.0
         for event in Loop(model, Causal(), Given(flat), settings).run():
@@ -56,7 +56,7 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
                 losses.append(event.loss)
                 began = began or time.perf_counter()  # the first step is for warming up
         seconds = time.perf_counter() - began
-        if team.first:
+        if team.is_main:
             tokens = steps * batch * ROWS * LENGTH / seconds
             out.write_text(json.dumps({"loss": losses[0], "tokens": tokens}), encoding="utf-8")
 

@@ -1,38 +1,54 @@
-"""What several processes must be able to do that share the work on a text; a team of `torchrun`'s can."""
+"""The parallel context: which of several processes this is, and how they talk to one another.
+
+It is passed to whatever can share its work. This one is a process by itself; `headstart.training.parallel` has the one
+of processes that `torchrun` started, which needs torch.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 
-class Sharing(Protocol):
-    """One of several processes, the first of which writes for all. All of them call a method at once."""
-
-    @property
-    def rank(self) -> int:
-        """Which of them this is; the first is 0."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    def told(self, what: Any) -> Any:
-        """What the first process says."""
-
-    def gathered(self, mine: Any) -> list[Any]:
-        """In the first process, what each has; nothing in the others."""
+TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it
 
 
 @dataclass(frozen=True)
-class Alone:
-    """A process by itself."""
+class Parallel:
+    """One process of `world_size`. Its methods are collectives: every process must call them, in the same order."""
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
 
-    def told(self, what: Any) -> Any:
-        return what
+    @property
+    def is_main(self) -> bool:
+        """Whether this process prints and writes for all."""
+        return self.rank == 0
 
-    def gathered(self, mine: Any) -> list[Any]:
-        return [mine]
+    def barrier(self) -> None:
+        """Wait until every process is here."""
+
+    def broadcast(self, value: T) -> T:
+        """The value that the main process has."""
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        """In the main process the value of each, by rank; nothing in the others."""
+        return [value]
+
+    def all_reduce(self, tensor: T) -> T:
+        """The sum of every process's tensor, in place."""
+        return tensor
+
+    def require_same(self, what: str, value: Any) -> None:
+        """A ConfigError in every process where they do not all have the same value."""
+
+
+SINGLE = Parallel()
+
+
+def timeout() -> float:
+    """Seconds that a process waits for the others."""
+    return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))

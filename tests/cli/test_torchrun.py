@@ -115,7 +115,7 @@ def test_tokens_of_other_texts_are_told_before_anything_is_written(corpus: Path,
     line = shlex.join(tokens(Path("CORPUS"), world, "two")).replace("CORPUS", "$CORPUS")
     done = run(by_rank(f"CORPUS={corpus}; [ $RANK = 1 ] && CORPUS=odd.txt; headstart {line}"), tmp_path)
     assert done.returncode != 0
-    assert "headstart: torchrun: rank 1 has another corpus, tokenizer or options than rank 0" in done.stderr
+    assert "headstart: torchrun: rank 1 has other corpus, tokenizer or options than rank 0" in done.stderr
     assert not (tmp_path / "two").exists()
 
 

@@ -21,7 +21,8 @@ from headstart.errors import ConfigError
 from headstart.model.model import Model
 from headstart.runs.events import Event, Saved, Step
 from headstart.training import distributed, driver
-from headstart.training.distributed import joined, team
+from headstart.training.distributed import team
+from headstart.training.parallel import process_group
 from headstart.training.state import read_newest, write_state
 from tests.training.test_loop import classifier, examples, make_loop
 
@@ -71,7 +72,7 @@ def other_version(folder: Path) -> list[str]:
                 pass
         except ConfigError as error:
             said = str(error)
-    return team().gathered(said)
+    return team().gather(said)
 
 
 def stop() -> dict[str, Any]:
@@ -81,7 +82,7 @@ def stop() -> dict[str, Any]:
     update, sum_over, asked = loop._update, distributed.sum_over, 0
 
     def ask_at_six() -> Iterator[Event]:
-        loop.stopping = loop.stopping or (loop.step == 5 and not team().first)
+        loop.stopping = loop.stopping or (loop.step == 5 and not team().is_main)
         return update()
 
     def counted(x: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ def stop() -> dict[str, Any]:
         events = list(loop.run())
     finally:
         distributed.sum_over = sum_over
-    steps = team().gathered(loop.step)
+    steps = team().gather(loop.step)
     return {"steps": steps, "asked": asked, "last": type(events[-1]).__name__, "stopped": loop.stopped}
 
 
@@ -107,11 +108,11 @@ def rest() -> list[list[int]]:
     update = loop._update
 
     def impatient() -> Iterator[Event]:
-        loop.saved_at = time.monotonic() - (40 if team().first or loop.epoch > 1 else 0)
+        loop.saved_at = time.monotonic() - (40 if team().is_main or loop.epoch > 1 else 0)
         return update()
 
     loop._update = impatient  # type: ignore[method-assign]
-    return team().gathered([event.step for event in loop.run() if isinstance(event, Saved)])
+    return team().gather([event.step for event in loop.run() if isinstance(event, Saved)])
 
 
 def bytes_moved(model: Model, trace: Path, **settings: Any) -> dict[str, int]:
@@ -150,7 +151,7 @@ PROFILED: dict[str, Any] = {  # 31 rows do not part in two; sinusoidal positions
 def main() -> None:
     out, *names = sys.argv[1:]
     torch.set_num_threads(1)
-    with joined():
+    with process_group():
         found: dict[str, Any] = {}
         for name in names:
             checkpoints = Path(out).parent / name
@@ -166,7 +167,7 @@ def main() -> None:
             for shard in (False, True):
                 trace = Path(out).parent / f"trace-{team().rank}.json"
                 found[f"{name}, {shard}"] = bytes_moved(classifier(**changes), trace, shard=shard)
-        if team().first:
+        if team().is_main:
             torch.save(found, out)
 
 

@@ -16,8 +16,8 @@ from bench.reckoning import moved, padded
 from torch.distributed import DistStoreError, HashStore  # type: ignore[attr-defined]
 
 from headstart.errors import ConfigError, TrainingError
-from headstart.training import distributed
-from headstart.training.distributed import Team, team
+from headstart.parallel import SINGLE
+from headstart.training import parallel
 from headstart.training.state import read_newest
 from tests.training.team import CASES, PROFILED, run
 from tests.training.test_loop import classifier, make_loop
@@ -140,9 +140,11 @@ def test_processes_of_another_version_are_told_before_anything_is_written(found:
     assert not (found["folder"] / "other").exists()
 
 
-def test_a_process_by_itself_is_a_team_of_one() -> None:
-    assert team() == Team(0, 1)
-    assert team().first
+def test_a_single_process_is_a_parallel_context_too() -> None:
+    assert SINGLE.is_main and SINGLE.world_size == 1
+    SINGLE.barrier()
+    SINGLE.require_same("code", "1")
+    assert (SINGLE.broadcast("a"), SINGLE.gather("a"), SINGLE.all_reduce(2)) == ("a", ["a"], 2)
 
 
 def test_one_process_has_nobody_to_share_its_weights_with() -> None:
@@ -150,38 +152,38 @@ def test_one_process_has_nobody_to_share_its_weights_with() -> None:
         make_loop(shard=True)
 
 
-# --- meetings ---
+# --- rendezvous ---
 
 
-def meet_in(store: Any, size: int) -> list[str]:
-    """What each process calls the meeting; the last comes first, and each a little later than the one before."""
+def prefixes_of(store: Any, size: int) -> list[str]:
+    """The prefix that each process gets; the last rank comes first, and each a little later than the one before."""
 
-    def come(rank: int) -> str:
+    def join(rank: int) -> str:
         time.sleep(0.03 * (size - rank))
-        return distributed._this_meeting(store, rank, size, 20.0)
+        return parallel._fresh_prefix(store, rank, size, 20.0)
 
     with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(come, range(size)))
+        return list(pool.map(join, range(size)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_all_have_one_name_for_a_meeting_and_another_for_the_next(size: int) -> None:
-    """In one store, as where torchrun starts processes again: what the earlier ones wrote is still there."""
+def test_all_processes_of_a_start_share_a_prefix_that_no_earlier_start_had(size: int) -> None:
+    """In one store, as where torchrun restarts processes: what the earlier ones wrote is still there."""
     store = HashStore()
-    found = [meet_in(store, size) for _ in range(3)]
-    assert all(len(set(names)) == 1 for names in found)
-    assert len({names[0] for names in found}) == 3
+    starts = [prefixes_of(store, size) for _ in range(3)]
+    assert all(len(set(prefixes)) == 1 for prefixes in starts)
+    assert len({prefixes[0] for prefixes in starts}) == 3
 
 
-def test_what_a_dead_process_left_behind_is_nobody_s_answer() -> None:
+def test_what_a_dead_process_wrote_is_no_answer() -> None:
     store = HashStore()
-    for key, value in (("here 1", "dead"), ("answer 1", "dead gone"), ("understood 1", "gone")):
+    for key, value in (("token 1", "dead"), ("answer 1", "dead gone"), ("confirmed 1", "gone")):
         store.set(key, value)
-    first, second = meet_in(store, 2)
+    first, second = prefixes_of(store, 2)
     assert first == second != "gone"
 
 
 @pytest.mark.parametrize(("rank", "missing"), [(0, "rank 1, 2"), (1, "rank 0")])
-def test_who_did_not_come_to_a_meeting_is_named(rank: int, missing: str) -> None:
+def test_ranks_that_did_not_come_are_named(rank: int, missing: str) -> None:
     with pytest.raises(DistStoreError, match=f"^{missing} did not come$"):
-        distributed._this_meeting(HashStore(), rank, 3, 0.05)
+        parallel._fresh_prefix(HashStore(), rank, 3, 0.05)

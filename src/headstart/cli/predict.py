@@ -41,18 +41,18 @@ def predict(
 
     refuse_streams(source, out)
     skipped = SkippedRows() if skip_bad else None
-    with joined() as first:
-        quiet = quiet or not first
+    with joined() as parallel:
+        quiet = quiet or not parallel.is_main
         say = silent if quiet else log
         classifier = TextClassifier.load(folder, device)
         began = time.monotonic()
         with _progress(quiet) as progress:
             done = predict_file(
                 classifier, source, out, text=text, second=second, abstain_below=abstain_below,
-                skipped=skipped, log=say, progress=progress, write=first,
+                skipped=skipped, log=say, progress=progress, write=parallel.is_main,
             )  # fmt: skip
         seconds = time.monotonic() - began
-    if not first:
+    if not parallel.is_main:
         return
     if skipped is not None:
         left_out(skipped.count, skipped.lines)

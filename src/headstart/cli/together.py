@@ -7,31 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headstart.errors import ConfigError
-from headstart.parallel import Alone, Sharing
+from headstart.parallel import SINGLE, Parallel
 
 
 @contextmanager
-def joined() -> Iterator[bool]:
-    """With the others, where there are any; whether this process is the one that speaks and writes."""
+def joined() -> Iterator[Parallel]:
+    """The processes that torchrun started, as a parallel context; one process where it did not."""
     if not _several():  # most often: torch need not be loaded yet
-        yield True
+        yield SINGLE
         return
-    from headstart.training.distributed import joined as meet
+    from headstart.training.parallel import process_group
 
-    with meet() as team:
-        yield team.first
-
-
-@contextmanager
-def sharing() -> Iterator[Sharing]:
-    """The others, where there are any, as what the work on a text is shared with."""
-    with joined():
-        if not _several():
-            yield Alone()
-            return
-        from headstart.training.distributed import team
-
-        yield team()
+    with process_group() as parallel:
+        yield parallel
 
 
 def cores() -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.console import left_out, log, print_json, size
-from headstart.cli.together import cores, sharing
+from headstart.cli.together import cores, joined
 
 if TYPE_CHECKING:
     from headstart.store.store import Store
@@ -57,7 +57,7 @@ def tokens(
     was_there = (out / "store.json").exists()
     began = time.monotonic()
     try:
-        with sharing() as team, _progress_bar(team.rank == 0) as bar:
+        with joined() as parallel, _progress_bar(parallel.is_main) as bar:
             store = write_store(
                 corpus,
                 loaded,
@@ -69,12 +69,12 @@ def tokens(
                 skip_bad=skip_bad,
                 repeat=_times(repeat or []),
                 on_progress=bar,
-                team=team,
+                parallel=parallel,
             )
     except KeyboardInterrupt:
         log(f"{out} is half-written: the same command goes on from there")
         raise
-    if team.rank > 0:
+    if not parallel.is_main:
         return
     seconds = time.monotonic() - began
     if was_there:

@@ -26,11 +26,11 @@ def study_command(
     """A command for a study: `run(settings, out, …)` does the work, `show(out, result)` says what came of it."""
 
     def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
-        with joined() as first:
-            quiet = quiet or not first
+        with joined() as parallel:
+            quiet = quiet or not parallel.is_main
             with reporter(quiet) as on_event:
                 result = run(settings, out, resume=resume, on_event=on_event, log=silent if quiet else log)
-        if not first:
+        if not parallel.is_main:
             return
         if as_json:
             print_json(result)
@@ -90,10 +90,10 @@ def evaluate_command(
     from headstart.studies.finetune import evaluate
 
     skipped = SkippedRows() if skip_bad else None
-    with joined() as first:
-        say = log if first else silent
+    with joined() as parallel:
+        say = log if parallel.is_main else silent
         scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, log=say)
-    if not first:
+    if not parallel.is_main:
         return
     if skipped is not None:
         left_out(skipped.count, skipped.lines)

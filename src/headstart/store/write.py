@@ -33,7 +33,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from headstart.errors import ConfigError, DataError, HeadstartError, did_you_mean
-from headstart.parallel import Alone, Sharing
+from headstart.parallel import SINGLE, Parallel
 from headstart.reading.content import split_position
 from headstart.reading.documents import expand, read_documents
 from headstart.reading.lines import check_suffix
@@ -61,7 +61,6 @@ except ImportError:  # not on Windows: there, two runs on one folder are not kep
 
 PROGRESS = "progress.log"  # how far a store is; no suffix of a corpus, which may lie in the folder around
 CHUNK = 1 << 20  # characters of text in a chunk: a fraction of a second's work
-ALONE = Alone()
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def write_store(
     skip_bad: bool = False,
     repeat: Mapping[str, int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    team: Sharing = ALONE,
+    parallel: Parallel = SINGLE,
 ) -> Store:
     """Encode the documents of files, folders and globs into a token store at `out`.
 
@@ -97,7 +96,7 @@ def write_store(
 
     What an interrupted run has finished is kept and gone on from. Where `out` already holds the whole store of the
     same files, tokenizer and options, it is checked and returned; where it holds anything else, that is an error.
-    Processes of a `team` call it with the same arguments and share the work; all must be able to read `out`.
+    The processes of `parallel` call it with the same arguments and share the work; all must be able to read `out`.
 
     Workers are fresh processes, which import the calling script: call this under `if __name__ == "__main__":`.
     """
@@ -118,9 +117,9 @@ def write_store(
         "reading": reading,
         "sources": [sources[path] for path in files],
     }
-    _agree(team, plan)
-    if team.told((out / "store.json").exists()):
-        return _same_store(out, plan) if team.rank == 0 else Store.open(out)
+    parallel.require_same("corpus, tokenizer or options", plan)
+    if parallel.broadcast((out / "store.json").exists()):
+        return _same_store(out, plan) if parallel.is_main else Store.open(out)
 
     skipped = SkippedRows() if skip_bad else None
     documents = chain.from_iterable(
@@ -134,15 +133,15 @@ def write_store(
     chunks = chain([first], chunks)
 
     def encode(rest: Iterator[list[str]]) -> Generator[_Chunk, None, None]:
-        yield from _encode_shared(rest, team, workers or _cores(), out, id_type(tokenizer.size), valid)
+        yield from _encode_shared(rest, parallel, workers or _cores(), out, id_type(tokenizer.size), valid)
         if _stamps(files) != stamps:
             raise DataError(files[0], "the corpus was changed while it was being read", fix="run the command again")
 
-    if team.rank > 0:
-        while team.told(None):  # for each chunk that an earlier run finished
+    if not parallel.is_main:
+        while parallel.broadcast(None):  # for each chunk that an earlier run finished
             next(chunks)
         deque(encode(chunks), maxlen=0)  # they are the first's to write
-        team.told(None)  # the store is whole
+        parallel.broadcast(None)  # the store is whole
         return Store.open(out, tokenizer.fingerprint)
     with _Writer(out, plan, _command(files, out, plan)) as writer:
         with writer.guard():
@@ -151,26 +150,18 @@ def write_store(
         report = on_progress or (lambda progress: None)
 
         def passed() -> None:
-            team.told(True)
+            parallel.broadcast(True)
             report(writer.progress(total))
 
         rest = writer.pass_finished(chunks, passed)
-        team.told(False)
+        parallel.broadcast(False)
         with closing(encode(rest)) as encoded:
             for chunk in encoded:
                 writer.append(chunk)
                 report(writer.progress(total))
         writer.finish(plan, skipped or SkippedRows())
-    team.told(None)
+    parallel.broadcast(None)
     return Store.open(out, tokenizer.fingerprint)
-
-
-def _agree(team: Sharing, plan: dict[str, Any]) -> None:
-    """Processes that share a store must be about to write the same: the first says which is not."""
-    others = [str(rank) for rank, each in enumerate(team.gathered(plan)) if each != plan]
-    if others:
-        problem = f"rank {', '.join(others)} has another corpus, tokenizer or options than rank 0"
-        raise ConfigError("torchrun", [f"{problem}: start all with the same"])
 
 
 def id_type(size: int) -> str:
@@ -339,9 +330,9 @@ def _work(texts: list[str]) -> _Chunk:
 
 
 def _encode_shared(
-    chunks: Iterator[list[str]], team: Sharing, workers: int, folder: Path, dtype: str, valid: float
+    chunks: Iterator[list[str]], parallel: Parallel, workers: int, folder: Path, dtype: str, valid: float
 ) -> Generator[_Chunk, None, None]:
-    """In the first process all chunks encoded, in order: each of the team encodes one in so many."""
+    """In the first process all chunks encoded, in order: each process encodes one in `world_size`."""
     found = 0
 
     def counted() -> Iterator[list[str]]:
@@ -350,13 +341,13 @@ def _encode_shared(
             found += 1
             yield chunk
 
-    mine = _encode_all(islice(counted(), team.rank, None, team.size), workers, folder, dtype, valid)
+    mine = _encode_all(islice(counted(), parallel.rank, None, parallel.world_size), workers, folder, dtype, valid)
     with closing(mine):
         given = 0
         # Who has no chunk left has read to the end, and knows whether others have one in the last row.
         while (chunk := next(mine, None)) is not None or given < found:
-            yield from (each for each in team.gathered(chunk) if each is not None)
-            given += team.size
+            yield from (each for each in parallel.gather(chunk) if each is not None)
+            given += parallel.world_size
 
 
 def _encode_all(

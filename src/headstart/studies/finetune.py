@@ -107,7 +107,7 @@ def finetune(
         model = loop.spread.plain(model)
         result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
         manifest["tokenizer"] = base.tokenizer.fingerprint
-        if settings.prediction_files and team().first:
+        if settings.prediction_files and team().is_main:
             _write_predictions(run.path, data, predicted)
         checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
         run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))

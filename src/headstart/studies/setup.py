@@ -23,7 +23,7 @@ def pick_window(asked: int | None, config: ModelConfig) -> int:
 
 def pick_device(asked: str) -> torch.device:
     """The device by its name; auto is a GPU where there is one."""
-    if asked in ("auto", "cuda") and torch.cuda.is_available() and team().size > 1:
+    if asked in ("auto", "cuda") and torch.cuda.is_available() and team().world_size > 1:
         return torch.device("cuda", torch.cuda.current_device())  # its own, of those that this machine has
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,13 +10,9 @@ process (DDP), or split among them with their gradients and moments (FSDP2, `--s
 from __future__ import annotations
 
 import inspect
-import os
-import time
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -26,151 +22,32 @@ from torch import Tensor, nn
 
 from headstart.batches.batch import Batch
 from headstart.config import MaskedNextSentenceConfig, NextSentenceConfig
-from headstart.errors import ConfigError, TrainingError
+from headstart.errors import ConfigError
 from headstart.model.model import Model
+from headstart.parallel import SINGLE, Parallel, timeout
 from headstart.training.objectives import Objective
-
-TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it
-LOST = ("gloo", "Gloo", "NCCL", "Connection", "Timed out", "timeout")
+from headstart.training.parallel import ProcessGroup
 
 
-@dataclass(frozen=True)
-class Team:
-    """Which of how many processes this is."""
-
-    rank: int = 0
-    size: int = 1
-
-    @property
-    def first(self) -> bool:
-        """Whether this one speaks and writes for all."""
-        return self.rank == 0
-
-    def told(self, what: Any) -> Any:
-        """What the first process says; all ask at once."""
-        said = [what]
-        if self.size > 1:
-            dist.broadcast_object_list(said, src=0)
-        return said[0]
-
-    def gathered(self, mine: Any) -> list[Any]:
-        """In the first process, what each has; nothing in the others. All ask at once."""
-        found: list[Any] = [mine] * self.size if self.first else []
-        if self.size > 1:
-            dist.gather_object(mine, found if self.first else None, dst=0)
-        return found
-
-
-def team() -> Team:
+def team() -> Parallel:
     """The processes that have joined; this one alone where none have."""
-    return Team(dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else Team()
-
-
-def patience() -> float:
-    """Seconds that a process waits for the others."""
-    return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
-
-
-@contextmanager
-def joined() -> Iterator[Team]:
-    """Meet the other processes that torchrun started, and part from them at the end."""
-    from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
-
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    seconds = patience()
-    limit = timedelta(seconds=seconds)
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=limit))
-        store = PrefixStore(_this_meeting(store, rank, size, seconds), store)
-        dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=limit)
-    except RuntimeError as error:
-        if not _is_lost(error):
-            raise
-        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise TrainingError(
-            f"the processes of this run did not all meet at {place} within {seconds:g} s ({_reason(error)}): start all "
-            "of them, with an address that each can reach"
-        ) from None
-    try:
-        yield team()
-    except RuntimeError as error:  # a connection that broke is no fault of this process
-        if not _is_lost(error):
-            raise
-        raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({_reason(error)}): start it again; "
-            "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
-        ) from None
-    finally:
-        dist.destroy_process_group()
-
-
-def _this_meeting(store: Any, rank: int, size: int, seconds: float) -> str:
-    """A name for this meeting, which all processes of it have and no earlier one had.
-
-    Where torchrun starts processes again, the store still holds what those before them wrote, such as the addresses at
-    which they listened, and whoever takes such a one for new waits for a dead process. So none believes an answer that
-    does not hold a word which it made up itself: each tells the first its word, which sends it back with its own.
-    """
-    mine, until = uuid.uuid4().hex, time.monotonic() + seconds
-
-    def read(key: str) -> str:
-        found: bytes = store.get(key) if store.check([key]) else b""
-        return found.decode()
-
-    meeting, missing = mine, set(range(1, size)) if rank == 0 else {0}
-    while True:
-        if rank == 0:
-            for other in missing:
-                store.set(f"answer {other}", f"{read(f'here {other}')} {mine}")
-            missing = {other for other in missing if read(f"understood {other}") != mine}
-        else:
-            store.set(f"here {rank}", mine)
-            asked, _, meeting = read(f"answer {rank}").partition(" ")
-            if asked == mine:
-                store.set(f"understood {rank}", meeting)
-                missing = set()
-        if not missing:
-            return meeting
-        if time.monotonic() > until:
-            raise dist.DistStoreError(f"rank {', '.join(map(str, sorted(missing)))} did not come")
-        time.sleep(0.01)
-
-
-def _is_lost(error: RuntimeError) -> bool:
-    """Whether it is about the others: torch has a class for some of what gloo and NCCL raise."""
-    return isinstance(error, dist.DistError) or any(word in _reason(error) for word in LOST)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0][:200]
+    return ProcessGroup(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else SINGLE
 
 
 def meet() -> None:
-    """Wait until every process is here."""
-    if team().size > 1:
-        dist.barrier()
+    team().barrier()
 
 
 def agree(what: str, value: str) -> None:
-    """All processes must have the same: an error in each where they have not, before anything is done."""
-    if team().size == 1:
-        return
-    found: list[Any] = [None] * team().size
-    dist.all_gather_object(found, value)
-    others = [rank for rank, each in enumerate(found) if each != found[0]]
-    if others:
-        ranks = ", ".join(map(str, others))
-        raise ConfigError("torchrun", [f"rank {ranks} has other {what} than rank 0: start all with the same"])
+    team().require_same(what, value)
+
+
+def patience() -> float:
+    return timeout()
 
 
 def sum_over(x: Tensor) -> Tensor:
-    """The sum of what every process has, in place."""
-    if team().size > 1:
-        dist.all_reduce(x)
-    return x
+    return team().all_reduce(x)
 
 
 def total_norm(slopes: Iterable[Tensor]) -> Tensor:
@@ -206,7 +83,7 @@ class Spread:
     def of(cls, model: Model, objective: Objective, *, shard: bool, changing: bool) -> Spread:
         """`changing`: what trains is not the same in every step."""
         sums = Sums(model, objective)
-        size = team().size
+        size = team().world_size
         if shard:
             if size == 1:
                 raise ConfigError("shard", ["weights are split among processes, and this is one: start it by torchrun"])
@@ -280,7 +157,7 @@ def _split(sums: Sums) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(sums.model.device.type, (team().size,))
+    mesh = init_device_mesh(sums.model.device.type, (team().world_size,))
     for layer in sums.model.backbone.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(sums, mesh=mesh)

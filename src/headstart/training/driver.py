@@ -46,7 +46,7 @@ class Run(RunFolder):
         meet()
         state, damaged = read_newest(self.checkpoints)
         meet()  # before one of them writes
-        if not team().first:
+        if not team().is_main:
             with _interruptible(loop):
                 self._follow(loop, state)
             return
@@ -95,7 +95,7 @@ class Run(RunFolder):
         predictions: pa.Table | None = None,
     ) -> None:
         """Write what a finished run has; the manifest last, and the checkpoints go."""
-        if not team().first:
+        if not team().is_main:
             return
         shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
         if checkpoint is not None:
@@ -116,7 +116,7 @@ def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resum
     wanted = {"study": study, **settings}
     agree("code", __version__)
     agree("settings", json.dumps(wanted, sort_keys=True, default=str))
-    if not team().first:
+    if not team().is_main:
         meet()
         yield Run(path)
         return

@@ -44,7 +44,7 @@ def classify(
         if mine:
             out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
     model.train(was_training)
-    return sum_over(torch.from_numpy(out).to(model.device)).cpu().numpy() if team().size > 1 else out
+    return sum_over(torch.from_numpy(out).to(model.device)).cpu().numpy() if team().world_size > 1 else out
 
 
 @torch.no_grad()
@@ -80,7 +80,7 @@ def _turns(count: int) -> Iterable[tuple[int, bool]]:
     [(0, True), (1, True), (2, True)]
     """
     now = team()
-    for number in range(now.rank, count + -count % now.size, now.size):
+    for number in range(now.rank, count + -count % now.world_size, now.world_size):
         yield min(number, count - 1), number < count
 
 

@@ -112,7 +112,7 @@ class Loop:
         on_gpu = self.model.device.type == "cuda"
         # Gradual unfreezing changes what a step does. Without our kernel the vocabulary's loss asks the device for
         # numbers, which nothing that is recorded may.
-        several = distributed.team().size > 1
+        several = distributed.team().world_size > 1
         steady = self.optimizer.recordable and not s.unfreeze and not several
         steady = steady and slopes_gpu.HERE
         kind = Recorded if on_gpu and steady else Stepper
@@ -170,12 +170,12 @@ class Loop:
         They ask when they read their numbers: a GPU is waited for then in any case.
         """
         waited, team = time.monotonic() - self.saved_at, distributed.team()
-        if team.size == 1:
+        if team.world_size == 1:
             self.stopped, self.waited = self.stopping, waited
         elif reads and self.asked_at != self.step:
             asked = torch.tensor([float(self.stopping), waited], device=self.model.device)
             stopping, waited = distributed.sum_over(asked).tolist()
-            self.stopped, self.waited, self.asked_at = stopping > 0, waited / team.size, self.step
+            self.stopped, self.waited, self.asked_at = stopping > 0, waited / team.world_size, self.step
         return self.stopped
 
     def _due(self, every: int) -> bool:
@@ -202,7 +202,7 @@ class Loop:
             found = self._take(batch, factor)
         except torch.OutOfMemoryError as error:
             self._release()
-            if distributed.team().size > 1:  # the others cannot know of it
+            if distributed.team().world_size > 1:  # the others cannot know of it
                 raise TrainingError(self._too_large(batch, error)) from None
             self.shares *= 2
             yield Halved(self.step + 1, self.shares)
@@ -353,7 +353,7 @@ class Loop:
                 "in_epoch": self.in_epoch,
                 "step": self.step,
                 "tokens": self.tokens,
-                "shares": self.shares * distributed.team().size,
+                "shares": self.shares * distributed.team().world_size,
                 "bad_steps": self.bad_steps,
                 "since_best": self.since_best,
                 "best": best,
@@ -367,7 +367,7 @@ class Loop:
         numbers = state.numbers
         for name in ("epoch", "in_epoch", "step", "tokens", "bad_steps", "since_best"):
             setattr(self, name, numbers[name])
-        self.shares = math.ceil(numbers["shares"] / distributed.team().size)  # as many in all as there were
+        self.shares = math.ceil(numbers["shares"] / distributed.team().world_size)  # as many in all as there were
         self.best = None if numbers["best"] is None else Best(**numbers["best"])
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
         for name, value in state.tensors.items():

@@ -35,7 +35,7 @@ TENSORS, NUMBERS = "state.safetensors", "state.json"
 def write_state(folder: Path, state: State, keep: int) -> Path:
     """Write a checkpoint, and remove the oldest where there are more than `keep`."""
     target = folder / f"step-{state.numbers['step']:09d}"
-    if team().first:
+    if team().is_main:
         if target.exists():  # damaged, or from before a resume: what is written now is the same or better
             shutil.rmtree(target)
         with new_folder(target) as unfinished:
@@ -52,13 +52,13 @@ def write_state(folder: Path, state: State, keep: int) -> Path:
 
 def _write_tensors(folder: Path | None, state: State) -> None:
     """The first process says where; the others wait for it, and each writes its own part there."""
-    if team().size == 1:
+    if team().world_size == 1:
         assert folder is not None
         save_file(_on_host(state.tensors), folder / TENSORS)
         return
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    where = team().told(None if folder is None else str(folder))
+    where = team().broadcast(None if folder is None else str(folder))
     save(dict(state.tensors), checkpoint_id=where)
 
 
@@ -140,7 +140,7 @@ class Saver:
 
         Several processes write at once and wait for one another: they must not train meanwhile.
         """
-        if team().size > 1:
+        if team().world_size > 1:
             write_state(self.folder, state, self.keep)
             return
         self.wait()

@@ -55,15 +55,15 @@ class Stepper:
         counts, team = self.counts(batch), distributed.team()
         self.optimizer.set_rate(factor)
         total = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
-        every = shares * team.size
-        for share in range(team.rank, every, team.size):
+        every = shares * team.world_size
+        for share in range(team.rank, every, team.world_size):
             part = micro_batch(batch, share, every)
             seed(share)
-            last = share + team.size >= every
+            last = share + team.world_size >= every
             with nullcontext() if last else self.spread.alone():
                 if part is not None:
                     total += self.gradients(part.to(counts.device), counts)
-                elif team.size > 1:  # the others wait for a gradient from here: one of zeros
+                elif team.world_size > 1:  # the others wait for a gradient from here: one of zeros
                     some = micro_batch(batch, 0, every)
                     assert some is not None
                     self.gradients(some.to(counts.device), counts, weight=0.0)
@@ -84,7 +84,7 @@ class Stepper:
         with autocast(self.precision, counts.device):
             sums = self.sums(part)
         means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
-        loss = torch.stack(means).sum() * (weight * distributed.team().size)  # torch takes the mean over processes
+        loss = torch.stack(means).sum() * (weight * distributed.team().world_size)  # torch averages over them
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([mean.detach().double() for mean in means])
