@@ -195,8 +195,8 @@ class Study:
         apart = self.difference(one, other)
         return "" if apart is None else results.points(apart)
 
-    def tell(self, one: str, other: str, better: str, worse: str, unknown: str) -> str:
-        """The one of three sentences that the difference between two arms allows, with its numbers."""
+    def tell(self, one: str, other: str, *, better: str, worse: str, unknown: str, not_significant: str) -> str:
+        """The one of four sentences that the difference between two arms allows, with its numbers."""
         apart = self.difference(one, other)
         if apart is None:
             return f"{unknown} (of the difference no interval is known)."
@@ -205,7 +205,7 @@ class Study:
         if apart["low"] <= 0 <= apart["high"]:
             return f"{unknown} ({numbers})."
         if apart.get("holm", 0.0) >= ALPHA:
-            return f"{unknown} ({numbers}; among several comparisons, one like this comes by chance)."
+            return f"{not_significant}: the difference is not significant after Holm's correction ({numbers})."
         return f"{better if apart['value'] > 0 else worse} ({numbers})."
 
     @property
@@ -252,17 +252,20 @@ def pretraining(study: Study, model: str) -> tuple[str, str]:
     helped = study.tell(
         "full",
         "scratch",
-        f"Pretraining helped {model}: test accuracy rose from {before} to {after}",
-        f"Pretraining hurt {model}: test accuracy fell from {before} to {after}",
-        f"Whether pretraining helped {model} cannot be told: test accuracy is {before} without it, {after} with it",
+        better=f"Pretraining helped {model}: test accuracy rose from {before} to {after}",
+        worse=f"Pretraining hurt {model}: test accuracy fell from {before} to {after}",
+        unknown=f"Whether pretraining helped {model} cannot be told: test accuracy is {before} without it, "
+        f"{after} with it",
+        not_significant=f"Test accuracy of {model} is {before} without pretraining and {after} with it",
     )
     beside = f"a linear model on word counts, which reaches {linear}"
     against = study.tell(
         "full",
         "tfidf",
-        f"The pretrained model is better than {beside}",
-        f"The pretrained model is worse than {beside}",
-        f"Whether the pretrained model is better than {beside}, cannot be told",
+        better=f"The pretrained model is better than {beside}",
+        worse=f"The pretrained model is worse than {beside}",
+        unknown=f"Whether the pretrained model is better than {beside}, cannot be told",
+        not_significant=f"The pretrained model reaches {after}, a linear model on word counts {linear}",
     )
     return helped, against
 
@@ -312,17 +315,19 @@ def objectives(study: Study) -> tuple[str, str]:
     better = study.tell(
         "full:masked",
         "full:causal",
-        f"Masked is the better objective: test accuracy is {masked}, and {causal} after causal pretraining",
-        f"Masked is the worse objective: test accuracy is {masked}, and {causal} after causal pretraining",
-        f"Whether masked or causal is better cannot be told: test accuracy is {masked} after masked pretraining, "
-        f"{causal} after causal",
+        better=f"Masked is the better objective: test accuracy is {masked}, and {causal} after causal pretraining",
+        worse=f"Masked is the worse objective: test accuracy is {masked}, and {causal} after causal pretraining",
+        unknown=f"Whether masked or causal is better cannot be told: test accuracy is {masked} after masked "
+        f"pretraining, {causal} after causal",
+        not_significant=f"Test accuracy is {masked} after masked pretraining and {causal} after causal",
     )
     further = study.tell(
         "full:both",
         "full:masked",
-        f"Next sentence adds to masked: {both} with it, {masked} without",
-        f"Next sentence takes away from masked: {both} with it, {masked} without",
-        f"Whether next sentence adds anything to masked cannot be told: {both} with it, {masked} without",
+        better=f"Next sentence adds to masked: {both} with it, {masked} without",
+        worse=f"Next sentence takes away from masked: {both} with it, {masked} without",
+        unknown=f"Whether next sentence adds anything to masked cannot be told: {both} with it, {masked} without",
+        not_significant=f"With next sentence masked reaches {both}, without it {masked}",
     )
     return better, further
 

@@ -35,7 +35,7 @@ from headstart.runs.events import Evaluated
 from headstart.runs.run import RunFolder
 from headstart.studies import statistics
 from headstart.studies.outcomes import read_run
-from headstart.studies.statistics import Outcome
+from headstart.studies.statistics import ArmPredictions
 from headstart.studies.trials import Sweep, plain, shown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -110,9 +110,9 @@ def _difference(arm: str, reference: str, scores: Mapping[str, Estimate], holm: 
     return {"arm": arm, "reference": reference, **_rounded(scores["accuracy"]), "holm": round(holm, 4)}
 
 
-def _outcome(study: Path, arm: ArmResult) -> Outcome:
+def _outcome(study: Path, arm: ArmResult) -> ArmPredictions:
     answers = [read_run(study / run.path).test for run in arm.runs]
-    return Outcome(np.stack([each.probabilities for each in answers]), answers[0].labels)
+    return ArmPredictions(np.stack([each.probabilities for each in answers]), answers[0].labels)
 
 
 def _arm_row(arm: ArmResult) -> dict[str, Any]:

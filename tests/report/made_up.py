@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headstart.config import ClassifierConfig, ModelConfig, NextTokenConfig, to_toml
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies import statistics
-from headstart.studies.statistics import Outcome
+from headstart.studies.statistics import ArmPredictions
 from headstart.studies.trials import Sweep, Trial
 
 MODEL = ModelConfig(vocabulary=8000, width=64, layers=2, heads=2, feed_forward=128)
@@ -48,7 +48,7 @@ def make_study(folder: Path, plan: Plan = Plan(), *, pretraining: Path | None = 
     truth = random_.integers(len(plan.classes), size=plan.rows)
     hard = random_.normal(size=plan.rows)  # a text that is hard for one is hard for all
     init = "base" if pretraining is None else str(pretraining)
-    outcomes: dict[tuple[str, int], Outcome] = {}
+    predictions: dict[tuple[str, int], ArmPredictions] = {}
     runs: dict[tuple[str, int], tuple[RunScores, ...]] = {}
     for budget in plan.budgets:
         for number, (arm, skill) in enumerate((*plan.skills, ("tfidf", 1.35), ("majority", 0.0))):
@@ -71,9 +71,9 @@ def make_study(folder: Path, plan: Plan = Plan(), *, pretraining: Path | None = 
                 odd = "one class only" if arm == "scratch" and seed == 1 else None
                 scores.append(RunScores(path, seed, valid, test, odd))
                 probabilities.append(found)
-            outcomes[arm, budget] = Outcome(np.stack(probabilities), truth)
+            predictions[arm, budget] = ArmPredictions(np.stack(probabilities), truth)
             runs[arm, budget] = tuple(scores)
-    comparison = _compare(plan, outcomes, runs)
+    comparison = _compare(plan, predictions, runs)
     _write_json(folder / "comparison.json", comparison.to_json())
     _write_json(folder / "data.json", _data(plan))
     settings = {"study": "compare", "init": [init], "data": "books/train.csv", "test": "books/test.csv", "lr": 1e-4}
@@ -93,16 +93,19 @@ def _answers(
 
 
 def _compare(
-    plan: Plan, outcomes: Mapping[tuple[str, int], Outcome], runs: Mapping[tuple[str, int], tuple[RunScores, ...]]
+    plan: Plan,
+    predictions: Mapping[tuple[str, int], ArmPredictions],
+    runs: Mapping[tuple[str, int], tuple[RunScores, ...]],
 ) -> Comparison:
     last = plan.budgets[-1]
-    names = [name for name, budget in outcomes if budget == last]
-    made = {key: _arm(plan, *key, outcomes[key], runs[key]) for key in outcomes}
+    names = [name for name, budget in predictions if budget == last]
+    made = {key: _arm(plan, *key, predictions[key], runs[key]) for key in predictions}
     reference = names[0]
     differences = []
     others = [name for name in names if name not in (reference, "majority")]
     found = [
-        statistics.difference(outcomes[name, last], outcomes[reference, last], draws=plan.draws) for name in others
+        statistics.difference(predictions[name, last], predictions[reference, last], draws=plan.draws)
+        for name in others
     ]
     for name, each, holm in zip(others, found, statistics.holm([each.p for each in found]), strict=True):
         differences.append(
@@ -121,8 +124,8 @@ def _compare(
     curves = tuple(made[key] for key in made) if len(plan.budgets) > 1 else ()
     worth = []
     for budget in plan.budgets[:-1]:
-        curve = [(labels, outcomes[reference, labels]) for labels in plan.budgets]
-        value = statistics.worth(curve, outcomes[names[2], budget], draws=plan.draws)
+        curve = [(labels, predictions[reference, labels]) for labels in plan.budgets]
+        value = statistics.worth(curve, predictions[names[2], budget], draws=plan.draws)
         worth.append(WorthResult(names[2], reference, budget, value.value, value.low, value.high, value.at_most))
     full, scratch = made[names[2], last].scores["accuracy"], made[reference, last].scores["accuracy"]
     verdict = (
@@ -136,11 +139,11 @@ def _compare(
     )
 
 
-def _arm(plan: Plan, name: str, labels: int, outcome: Outcome, runs: tuple[RunScores, ...]) -> ArmResult:
+def _arm(plan: Plan, name: str, labels: int, predictions: ArmPredictions, runs: tuple[RunScores, ...]) -> ArmResult:
     mode: Any = "baseline" if name in ("tfidf", "majority") else name.split(":")[0]
-    leak_free = statistics.estimate(outcome.without(plan.leaked), draws=plan.draws) if plan.leaked else None
+    leak_free = statistics.estimate(predictions.without(plan.leaked), draws=plan.draws) if plan.leaked else None
     base = None if mode in ("baseline", "scratch") else "base"
-    return ArmResult(name, mode, base, labels, runs, statistics.estimate(outcome, draws=plan.draws), leak_free)
+    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions, draws=plan.draws), leak_free)
 
 
 def _write_run(

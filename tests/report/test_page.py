@@ -12,6 +12,7 @@ import pytest
 from headstart.report.page import render
 from headstart.report.records import Records, read
 from headstart.studies.trials import Sweep
+from headstart.studies.verdict import matching_budget
 from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
 
 
@@ -149,11 +150,7 @@ def test_what_labels_are_worth_is_said_in_sentences(books: Path) -> None:
     worth = read([books]).studies[0].comparison.worth
     assert any(each.value is not None for each in worth)
     for each in worth:
-        begin = f"With {each.labels:,} labels, full does"
-        if each.value is None:
-            assert f"{begin} better than scratch with all 400." in page
-        else:
-            assert f"{begin} as well as scratch with about {each.value:,.0f} (95\xa0% interval" in page
+        assert matching_budget(each, "full", "scratch", [50, 400]).replace("95 %", "95\xa0%") in page
 
 
 def test_settings_that_differ_are_marked(books: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from headstart.config import to_toml
 from headstart.errors import DataError
-from headstart.studies.outcomes import Arm, from_runs, gather
+from headstart.studies.outcomes import Arm, compare_arms, compare_runs
 
 TRUTH = ["a", "b"] * 20  # of test; valid is the first ten
 
@@ -42,7 +42,7 @@ def test_known_answers(tmp_path: Path) -> None:
     full = [write_run(tmp_path / f"full{i}", {*range(4 + 2 * i)}, seed=i) for i in range(2)]
     scratch = [write_run(tmp_path / f"scratch{i}", {*range(10)}, seed=i) for i in range(2)]
     arms = {(Arm("full", "full", "x"), 100): full, (Arm("scratch", "scratch", "x"), 100): scratch}
-    found = gather(arms, leaked=[0, 1], root=tmp_path)
+    found = compare_arms(arms, leaked=[0, 1], root=tmp_path)
     assert found.reference == "scratch"
     assert found.arm("full").scores["accuracy"].value == pytest.approx(np.mean([36 / 40, 34 / 40]))
     leak_free = found.arm("full").leak_free
@@ -68,7 +68,7 @@ def test_two_single_models_have_mcnemars_test(tmp_path: Path) -> None:
         (Arm("full", "full", "x"), 100): [write_run(tmp_path / "a", {*range(4)})],
         (Arm("scratch", "scratch", "x"), 100): [write_run(tmp_path / "b", {*range(10)})],
     }
-    assert gather(runs).differences[0].mcnemar == pytest.approx(2 * 0.5**6)
+    assert compare_arms(runs).differences[0].mcnemar == pytest.approx(2 * 0.5**6)
 
 
 def test_runs_that_learned_nothing(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_runs_that_learned_nothing(tmp_path: Path) -> None:
         write_run(tmp_path / "coin", {*range(20)}),
         write_run(tmp_path / "fine", {*range(19)}),
     ]
-    found = gather({(Arm("full", "full", "x"), 100): runs, (Arm("majority", "baseline"), 100): runs[:1]})
+    found = compare_arms({(Arm("full", "full", "x"), 100): runs, (Arm("majority", "baseline"), 100): runs[:1]})
     assert [run.degenerate for run in found.arm("full").runs] == ["one class only", "no better than majority", None]
     assert found.arm("majority").runs[0].degenerate is None  # it is meant to be
 
@@ -89,7 +89,7 @@ def test_budgets_make_curves_and_the_most_labels_make_the_arms(tmp_path: Path) -
             wrong = {*range(worst - fewer)}
             folder = write_run(tmp_path / f"{mode}{labels}", wrong, mode=mode, rows=labels)
             runs[Arm(mode, "full" if mode == "full" else "scratch", "x"), labels] = [folder]
-    found = gather(runs)
+    found = compare_arms(runs)
     assert {arm.labels for arm in found.arms} == {200}
     assert len(found.curves) == 6
     assert [(each.arm, each.labels) for each in found.worth] == [("full", 50), ("full", 100), ("full", 200)]
@@ -100,10 +100,10 @@ def test_loose_runs_are_gathered_by_mode_and_base(tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path / f"{mode}{i}", {i}, seed=i, mode=mode) for mode in ("full", "scratch") for i in (0, 1)
     ]
-    found = from_runs(folders)
+    found = compare_runs(folders)
     assert {arm.name: [run.seed for run in arm.runs] for arm in found.arms} == {"full": [0, 1], "scratch": [0, 1]}
     folders.append(write_run(tmp_path / "third", set(), base="runs/other"))
-    assert {arm.name for arm in from_runs(folders).arms} == {"full:base", "scratch:base", "full:other"}
+    assert {arm.name for arm in compare_runs(folders).arms} == {"full:base", "scratch:base", "full:other"}
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_loose_runs_are_gathered_by_mode_and_base(tmp_path: Path) -> None:
 def test_runs_of_other_questions_are_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
     folders = [write_run(tmp_path / "one", set()), write_run(tmp_path / "two", set(), **options)]  # type: ignore[arg-type]
     with pytest.raises(DataError, match=words):
-        from_runs(folders)
+        compare_runs(folders)
 
 
 def test_loose_runs_with_other_seeds_have_scores_and_no_paired_difference(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / f"full{i}", {i}, seed=i) for i in (2, 0, 1)]
     folders += [write_run(tmp_path / f"scratch{i}", {i, 9}, seed=i, mode="scratch") for i in (0, 1)]
-    found = from_runs(folders)
+    found = compare_runs(folders)
     assert [run.seed for run in found.arm("full").runs] == [0, 1, 2]
     assert found.differences == ()
-    single = from_runs([folders[0], *folders[3:]])
+    single = compare_runs([folders[0], *folders[3:]])
     assert [(each.arm, each.reference) for each in single.differences] == [("full", "scratch")]

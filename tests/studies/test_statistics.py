@@ -24,7 +24,7 @@ from headstart.metrics import macro_f1
 from headstart.studies import statistics
 from headstart.studies.statistics import (
     METRICS,
-    Outcome,
+    ArmPredictions,
     beside_the_best,
     calibration_error,
     difference,
@@ -51,20 +51,20 @@ def one_thread() -> Iterator[None]:
 # --- made-up arms ---
 
 
-def outcome_of(right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None, sure: float = 0.9) -> Outcome:
+def outcome_of(right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None, sure: float = 0.9) -> ArmPredictions:
     """Two classes, from what each run got right, (R, I); every answer is given with the same probability."""
     labels = np.zeros(right.shape[1], np.int64) if labels is None else labels
     answers = np.where(right, labels, 1 - labels)
-    return Outcome(np.where(answers[..., None] == np.arange(2), sure, 1 - sure), labels)
+    return ArmPredictions(np.where(answers[..., None] == np.arange(2), sure, 1 - sure), labels)
 
 
-def exact(accuracy: float, items: int = 1000, runs: int = 1) -> Outcome:
+def exact(accuracy: float, items: int = 1000, runs: int = 1) -> ArmPredictions:
     return outcome_of(np.tile(np.arange(items) < round(accuracy * items), (runs, 1)))
 
 
 def simulated(
     random: np.random.Generator, arms: list[float], runs: int, items: int, sd: float, shared: float = 0.6
-) -> list[Outcome]:
+) -> list[ArmPredictions]:
     """One study: an outcome for each arm's true accuracy.
 
     A run's own accuracy is drawn around its arm's with the standard deviation `sd`. An item is as hard as it is for
@@ -80,7 +80,7 @@ def simulated(
         sure = random.uniform(0.5, 1, size=(runs, items))
         answers = np.where(right, labels, 1 - labels)
         found.append(
-            Outcome(np.where(answers[..., None] == np.arange(2), sure[..., None], 1 - sure[..., None]), labels)
+            ArmPredictions(np.where(answers[..., None] == np.arange(2), sure[..., None], 1 - sure[..., None]), labels)
         )
     return found
 
@@ -160,7 +160,7 @@ def test_calibration_error_is_what_the_diagram_shows() -> None:
 )
 def test_an_outcome_that_does_not_fit_is_refused(probabilities: Floats, labels: NDArray[np.int64], words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        Outcome(probabilities, labels)
+        ArmPredictions(probabilities, labels)
 
 
 def test_without_items() -> None:
@@ -209,7 +209,7 @@ def test_macro_f1_is_scipys_bootstrap_over_items() -> None:
     random = np.random.default_rng(5)
     labels = random.integers(3, size=300)
     predicted = np.where(random.random(300) < 0.7, labels, random.integers(3, size=300))
-    found = estimate(Outcome(np.eye(3)[predicted][None], labels))["macro_f1"]
+    found = estimate(ArmPredictions(np.eye(3)[predicted][None], labels))["macro_f1"]
     theirs = stats.bootstrap(
         (predicted, labels),
         lambda p, t: macro_f1(p, t, 3),
@@ -276,8 +276,8 @@ def test_a_difference_is_the_mirror_of_its_opposite() -> None:
 
 def test_a_single_run_stands_against_every_run() -> None:
     one, other = simulated(np.random.default_rng(8), [0.8, 0.77], runs=3, items=200, sd=0.02)
-    single = Outcome(other.probabilities[:1], other.labels)
-    copies = Outcome(np.repeat(single.probabilities, 3, axis=0), other.labels)
+    single = ArmPredictions(other.probabilities[:1], other.labels)
+    copies = ArmPredictions(np.repeat(single.probabilities, 3, axis=0), other.labels)
     assert difference(one, single) == difference(one, copies)
     assert difference(single, one) == difference(copies, one)
 
@@ -307,7 +307,7 @@ def test_outcomes_that_cannot_be_paired_are_refused() -> None:
     with pytest.raises(ModelError, match="3 runs against 2 cannot be paired"):
         difference(three, two)
     with pytest.raises(ModelError, match="on the same test items alone"):
-        difference(one, Outcome(one.probabilities, 1 - one.labels))
+        difference(one, ArmPredictions(one.probabilities, 1 - one.labels))
 
 
 def test_detectable_over_items_is_the_textbooks() -> None:

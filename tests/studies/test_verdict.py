@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Estimate, Mode, RunScores, WorthResult
-from headstart.studies.verdict import pairs, verdict
+from headstart.studies.contrasts import choose_contrasts
+from headstart.studies.verdict import verdict
 
 MODES: dict[str, Mode] = {"scratch": "scratch", "frozen": "frozen", "full": "full"}
 
@@ -91,6 +92,10 @@ def compared(
     )
 
 
+def said_of(comparison: Comparison) -> tuple[str, ...]:
+    return verdict(comparison, choose_contrasts(comparison.arms, comparison.reference))
+
+
 SCRATCH, FULL, LINEAR, MAJORITY = arm("scratch", 0.804), arm("full", 0.866), arm("tfidf", 0.853), arm("majority", 0.5)
 FROZEN = arm("frozen", 0.841, valid=0.83)
 GAIN = apart("full", "scratch", 0.062, 0.044, 0.079)
@@ -114,11 +119,11 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
             "-0.6 to 2.2, 5 seeds); a study of this size could have shown a difference of 2.0 points.",
         ),
     ),
-    "among many": (
+    "not significant after Holm's correction": (
         compared([SCRATCH, arm("full", 0.816)], [apart("full", "scratch", 0.012, 0.001, 0.023, holm=0.09)]),
         (
-            "Whether pretraining helped cannot be told: 0.804 without it, 0.816 with it (+1.2 points, 95 % interval "
-            "0.1 to 2.3, 5 seeds); among several comparisons, one like this comes by chance.",
+            "Test accuracy is 0.804 without pretraining and 0.816 with it (+1.2 points, 95 % interval 0.1 to 2.3, "
+            "5 seeds), not significant after Holm's correction.",
         ),
     ),
     "the same answers": (
@@ -156,6 +161,14 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
             "A linear model on word counts reaches 0.853; whether the pretrained model is better than that cannot be "
             "told (+1.3 points, 95 % interval -0.2 to 2.8); a study of this size could have shown a difference of 2.1 "
             "points.",
+        ),
+    ),
+    "a linear model, not significant after Holm's correction": (
+        compared([SCRATCH, FULL, LINEAR], [GAIN, apart("full", "tfidf", 0.013, 0.001, 0.025, holm=0.06)]),
+        (
+            RAISED,
+            "A linear model on word counts reaches 0.853; the difference of the pretrained model from that is not "
+            "significant after Holm's correction (+1.3 points, 95 % interval 0.1 to 2.5).",
         ),
     ),
     "too few seeds for anything": (
@@ -213,6 +226,15 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
             "The pretrained model is the one with every weight trained, which did best on valid; with the head alone "
             "trained it reaches 0.841, and which of the two is better cannot be told (-2.5 points, 95 % interval -6.0 "
             "to 1.0).",
+        ),
+    ),
+    "full and frozen, not significant after Holm's correction": (
+        compared([SCRATCH, FROZEN, FULL], [GAIN, apart("full", "frozen", 0.025, 0.001, 0.049, holm=0.06)]),
+        (
+            RAISED,
+            "The pretrained model is the one with every weight trained, which did best on valid; with the head alone "
+            "trained it reaches 0.841; the difference is not significant after Holm's correction (-2.5 points, 95 % "
+            "interval -4.9 to -0.1).",
         ),
     ),
     "full beside frozen and no scratch": (
@@ -283,6 +305,18 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
             "not known.",
         ),
     ),
+    "two bases, not significant after Holm's correction": (
+        compared(
+            [SCRATCH, arm("full:plain", 0.81), arm("full:film", 0.85, valid=0.9)],
+            [apart("full:film", "full:plain", 0.04, 0.001, 0.079, holm=0.06)],
+        ),
+        (
+            "Test accuracy is 0.804 without the pretraining of plain and 0.810 with it.",
+            "Test accuracy is 0.804 without the pretraining of film and 0.850 with it.",
+            "With every weight trained, the difference between film and plain is not significant after Holm's "
+            "correction: 0.850 against 0.810 (+4.0 points, 95 % interval 0.1 to 7.9).",
+        ),
+    ),
     "two bases used in different ways are not compared": (
         compared([SCRATCH, arm("full:causal", 0.85), arm("frozen:masked", 0.87)]),
         (
@@ -317,7 +351,7 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
         (
             "Pretraining raised test accuracy from 0.804 to 0.866 (+6.2 points, 95 % interval 4.4 to 7.9, 1 seed).",
             "The only run of full answered with one class only.",
-            "One seed: the interval knows the test items and nothing of the luck of the draw.",
+            "One seed: the interval covers the choice of test items, and not how far another seed would differ.",
         ),
     ),
     "leaks": (
@@ -341,7 +375,21 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
         (
             RAISED,
             "1 of 2,000 test rows is also in train or valid; without it, whether pretraining helped cannot be told: "
-            "0.801 against 0.803 (+0.2 points, 95 % interval -2.0 to 2.4).",
+            "0.801 without it, 0.803 with it (+0.2 points, 95 % interval -2.0 to 2.4).",
+        ),
+    ),
+    "leaks, and not significant after Holm's correction": (
+        compared(
+            [arm("scratch", 0.804, leak_free=0.801), arm("full", 0.816, leak_free=0.814)],
+            [apart("full", "scratch", 0.012, 0.001, 0.023, holm=0.09, leak_free=(0.013, 0.002, 0.024))],
+            leaked=13,
+        ),
+        (
+            "Test accuracy is 0.804 without pretraining and 0.816 with it (+1.2 points, 95 % interval 0.1 to 2.3, "
+            "5 seeds), not significant after Holm's correction.",
+            "13 of 2,000 test rows are also in train or valid; without them, test accuracy is 0.801 without "
+            "pretraining and 0.814 with it (+1.3 points, 95 % interval 0.2 to 2.4), not significant after Holm's "
+            "correction.",
         ),
     ),
     "leaks and no scratch": (
@@ -362,7 +410,7 @@ CASES: dict[str, tuple[Comparison, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_said(name: str) -> None:
     comparison, expected = CASES[name]
-    assert verdict(comparison) == expected
+    assert said_of(comparison) == expected
 
 
 # --- label budgets ---
@@ -382,7 +430,7 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
         "With 200 labels the pretrained model does as well as scratch with about 1,350 (95 % interval 900 to more than "
         "1,800): pretraining is worth about 1,150 labels.",
     ),
-    "the largest budget that has a number is spoken of": (
+    "the largest budget that has a number": (
         [worth(400, None, 1500.0, None), worth(200, 612.0, 480.0, 790.0), worth(100, 300.0, 250.0, 400.0)],
         "With 200 labels the pretrained model does as well as scratch with about 610 (95 % interval 480 to 790): "
         "pretraining is worth about 410 labels.",
@@ -432,7 +480,7 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
         "With 200 labels the pretrained model does as well as scratch with about 204 (95 % interval 200 to 210): "
         "pretraining is worth about 4 labels.",
     ),
-    "the arm that speaks": (
+    "the arm that is best on valid": (
         [worth(200, 300.0, 250.0, 400.0), worth(200, 900.0, 800.0, 990.0, of="frozen")],
         "With 200 labels the pretrained model does as well as scratch with about 300 (95 % interval 250 to 400): "
         "pretraining is worth about 100 labels.",
@@ -443,40 +491,15 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
 @pytest.mark.parametrize("name", BUDGETS)
 def test_what_is_said_of_labels(name: str) -> None:
     found, expected = BUDGETS[name]
-    said = verdict(compared([SCRATCH, FULL], [GAIN], curves=CURVE, worth=found))
+    said = said_of(compared([SCRATCH, FULL], [GAIN], curves=CURVE, worth=found))
     assert said == (RAISED, expected)
 
 
-# --- which differences it needs ---
-
-
-def test_pairs_that_are_spoken_of() -> None:
-    arms = [SCRATCH, FROZEN, FULL, LINEAR, MAJORITY]
-    to_scratch = [(name, "scratch") for name in ("frozen", "full", "tfidf")]
-    assert pairs(arms, "scratch") == (*to_scratch, ("full", "frozen"), ("full", "tfidf"))
-
-
-def test_pairs_are_not_named_twice() -> None:
-    assert pairs([SCRATCH, FULL, LINEAR], "full") == (("scratch", "full"), ("tfidf", "full"))
-    assert pairs([LINEAR], "tfidf") == ()
-
-
-def test_pairs_of_two_bases() -> None:
-    arms = [arm("scratch:a", 0.8), arm("scratch:b", 0.8), arm("full:a", 0.85), arm("full:b", 0.87)]
-    assert pairs(arms, "scratch:a") == (
-        ("scratch:b", "scratch:a"),
-        ("full:a", "scratch:a"),
-        ("full:b", "scratch:a"),
-        ("full:b", "scratch:b"),
-        ("full:b", "full:a"),
-    )
-
-
 def test_every_judgement_has_its_pair() -> None:
-    """With the pairs that `pairs` names, no sentence lacks its interval."""
+    """With the contrasts that are chosen, no sentence lacks its interval."""
     arms = [arm("scratch", 0.8), FROZEN, FULL, LINEAR, MAJORITY]
-    differences = [apart(one, other, 0.02, 0.01, 0.03) for one, other in pairs(arms, "scratch")]
-    said = verdict(compared(arms, differences))
+    differences = [apart(one, other, 0.02, 0.01, 0.03) for one, other in choose_contrasts(arms, "scratch").pairs]
+    said = said_of(compared(arms, differences))
     assert len(said) == 3
     assert all("95 % interval" in sentence for sentence in said)
 
@@ -502,7 +525,7 @@ def drawn(seed: int) -> Comparison:
     arms = [make(name, 1800) for name in chosen]
     reference = draw.choice(chosen)
     differences = []
-    for one, other in pairs(arms, reference):
+    for one, other in choose_contrasts(arms, reference).pairs:
         low, value, high = sorted(draw.uniform(-0.2, 0.3) for _ in range(3))
         free = (value, low, high) if leaked else None
         differences.append(apart(one, other, value, low, high, detectable=draw.random() / 5, leak_free=free))
@@ -548,7 +571,7 @@ def test_every_number_is_one_of_the_comparison() -> None:
     for seed in range(200):
         comparison = drawn(seed)
         known = set(numbers(comparison))
-        said = verdict(comparison)
+        said = said_of(comparison)
         assert said
         for sentence in said:
             assert sentence[0].isupper() or sentence[0].isdigit()

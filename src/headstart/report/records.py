@@ -27,7 +27,7 @@ from headstart.model.count import Count, count
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, valid_accuracy
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
-from headstart.studies.outcomes import from_runs
+from headstart.studies.outcomes import compare_runs
 from headstart.studies.statistics import reliability
 from headstart.studies.trials import Sweep
 
@@ -186,7 +186,7 @@ def _read_loose(folders: Sequence[Path]) -> Study:
     tested = all(_result(folder).get("test") for folder in folders)
     if tested:
         _check_told(folders)
-    comparison = from_runs(folders) if tested else _tally(folders)
+    comparison = compare_runs(folders) if tested else _tally(folders)
     settings = read_toml(folders[0] / "run.toml")
     split = "test" if tested else "valid"
     return _study(folders[0], settings, comparison, Path(), split, {}, intervals=tested)

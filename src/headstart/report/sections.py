@@ -37,7 +37,8 @@ from headstart.report.charts import Look, Row, Series
 from headstart.report.pretraining import parameters
 from headstart.report.recipe import again, doctor, settings
 from headstart.report.records import Run, Study
-from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, WorthResult
+from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate
+from headstart.studies.verdict import matching_budget
 
 USUAL = {"full": 0, "scratch": 1, "frozen": 2}  # the look of the first arm of each mode
 
@@ -314,7 +315,7 @@ def _budgets(study: Study) -> Section | None:
         Words(
             "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
         ),
-        *(Words(_worth(each, budgets[-1])) for each in comparison.worth),
+        *(Words(f"{matching_budget(each, each.arm, each.reference, budgets)}.") for each in comparison.worth),
     ]
     tables = [Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")]
     if comparison.worth:
@@ -331,18 +332,6 @@ def _budgets(study: Study) -> Section | None:
         head = ("arm", ">with labels", "does as well as", ">with labels", ">95 % interval")
         tables.append(Table(head, worth, "What labels are worth"))
     return Section("Label budgets", (Beside(_budget_figure(study), tuple(words)), *tables))
-
-
-def _worth(each: WorthResult, most: int) -> str:
-    begin = f"With {each.labels:,} labels, {each.arm} does"
-    if each.value is None:
-        return f"{begin} better than {each.reference} with all {most:,}."
-    about = "at most" if each.at_most else "about"
-    sentence = f"{begin} as well as {each.reference} with {about} {each.value:,.0f}"
-    if each.low is not None:
-        high = "more than there are" if each.high is None else f"{each.high:,.0f}"
-        sentence += f" (95 % interval {each.low:,.0f} to {high})"
-    return sentence + "."
 
 
 def _labels(value: float | None) -> str:

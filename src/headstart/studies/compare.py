@@ -38,7 +38,7 @@ from headstart.studies.claims import claim, fingerprint_of, key_of
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import build_classifier, finetune, open_base
 from headstart.studies.labelled import fingerprint, read_splits, subset
-from headstart.studies.outcomes import Arm, gather
+from headstart.studies.outcomes import Arm, compare_arms
 from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.setup import pick_device, pick_window
 
@@ -136,7 +136,7 @@ class Study:
             runs[run.arm, run.labels].append(run.folder)
         for arm, labels, folder in self._ensembles() if self.settings.ensemble else ():
             runs[arm, labels].append(folder)
-        found = gather(runs, reference=self.settings.reference, leaked=self.leaked, root=self.folder)
+        found = compare_arms(runs, reference=self.settings.reference, leaked=self.leaked, root=self.folder)
         write_json(self.folder / "comparison.json", found.to_json())
         return found
 

@@ -1,4 +1,4 @@
-"""From run folders to a comparison: every run's answers on test, gathered by arm and put through the statistics."""
+"""From run folders to a comparison: every run's predictions on test, grouped by arm and put through the statistics."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from headstart.config import read_toml
 from headstart.errors import DataError
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
 from headstart.studies import statistics
-from headstart.studies.statistics import Outcome
-from headstart.studies.verdict import pairs, speakers, verdict
+from headstart.studies.contrasts import Contrasts, choose_contrasts
+from headstart.studies.statistics import ArmPredictions
+from headstart.studies.verdict import verdict
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,12 @@ class Arm:
     base: str | None = None
 
 
+ArmBudget = tuple[Arm, int]  # an arm, and how many labelled texts it learned from
+
+
 @dataclass(frozen=True)
-class Answers:
-    """What one run said about each row of a split: (I, C) probabilities, and the right class of each row."""
+class Predictions:
+    """One run's predictions for each row of a split: (I, C) probabilities, and the right class of each row."""
 
     probabilities: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -39,149 +43,135 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that is done, read back."""
-
+class FinishedRun:
     path: Path
     seed: int
-    rows: int  # it was trained on
-    classes: tuple[str, ...]
-    valid: Answers
-    test: Answers
+    train_rows: int
+    class_names: tuple[str, ...]
+    valid: Predictions
+    test: Predictions
 
 
-def read_run(path: Path) -> Run:
-    """A finished run's answers on valid and test."""
+def read_run(path: Path) -> FinishedRun:
+    """A finished run's predictions on valid and test."""
     import pyarrow.parquet
 
     result = read_json(path / "result.json")
-    classes = tuple(result["labels"])
+    class_names = tuple(result["labels"])
     table = pyarrow.parquet.read_table(path / "predictions.parquet")
-    probabilities = np.stack([table[f"probability:{name}"].to_numpy() for name in classes], axis=1)
-    number = {name: k for k, name in enumerate(classes)}
-    labels = np.array([number[label] for label in table["label"].to_pylist()], dtype=np.int64)
+    probabilities = np.stack([table[f"probability:{name}"].to_numpy() for name in class_names], axis=1)
+    class_id = {name: k for k, name in enumerate(class_names)}
+    labels = np.array([class_id[label] for label in table["label"].to_pylist()], dtype=np.int64)
     splits = np.array(table["split"].to_pylist())
     texts = np.array(table["text"].to_pylist(), dtype=object)
-    found = {
-        name: Answers(probabilities[splits == name], labels[splits == name], tuple(texts[splits == name]))
+    valid, test = (
+        Predictions(probabilities[splits == name], labels[splits == name], tuple(texts[splits == name]))
         for name in ("valid", "test")
-    }
+    )
     seed = read_toml(path / "run.toml").get("seed", 0)
-    return Run(path, seed, result["rows"]["train"], classes, found["valid"], found["test"])
+    return FinishedRun(path, seed, result["rows"]["train"], class_names, valid, test)
 
 
-def gather(
-    runs: Mapping[tuple[Arm, int], Sequence[Path]],
+def compare_arms(
+    folders: Mapping[ArmBudget, Sequence[Path]],
     *,
     reference: str | None = None,
     leaked: Iterable[int] = (),
     root: Path | None = None,
 ) -> Comparison:
-    """The comparison of arms, each a list of run folders under (arm, number of labels).
+    """The comparison of arms, each a list of run folders under (arm, label budget).
 
-    `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are told from.
+    `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are relative to.
     """
-    read = {key: sorted(map(read_run, paths), key=lambda run: run.seed) for key, paths in runs.items()}
-    everyone = [run for each in read.values() for run in each]
-    _check_alike(everyone)
-    outcomes = {key: _outcome(each) for key, each in read.items()}
+    runs = {key: sorted(map(read_run, paths), key=lambda run: run.seed) for key, paths in folders.items()}
+    first = next(iter(runs.values()))[0]
+    _check_same_data([run for of_arm in runs.values() for run in of_arm])
     leaked = sorted(leaked)
-    leak_free = {key: outcome.without(leaked) for key, outcome in outcomes.items()} if leaked else {}
-    made = {
-        key: ArmResult(
-            name=key[0].name,
-            mode=key[0].mode,
-            base=key[0].base,
-            labels=each[0].rows,
-            runs=tuple(_run_scores(key[0], run, root or Path()) for run in each),
-            scores=statistics.estimate(outcomes[key]),
-            leak_free=statistics.estimate(leak_free[key]) if leaked else None,
-        )
-        for key, each in read.items()
+    predictions = {key: _stack(of_arm) for key, of_arm in runs.items()}
+    leak_free = {key: each.without(leaked) for key, each in predictions.items()} if leaked else {}
+    results = {
+        key: _arm_result(key[0], runs[key], predictions[key], leak_free.get(key), root or Path()) for key in runs
     }
-    most = max(budget for _, budget in made)
-    arms = tuple(arm for (_, budget), arm in made.items() if budget == most)
-    plain = Comparison(
-        labels=everyone[0].classes,
-        rows=len(everyone[0].test.labels),
+    largest = max(budget for _, budget in results)
+    arms = tuple(result for (_, budget), result in results.items() if budget == largest)
+    reference = reference or _usual_reference(arms)
+    contrasts = choose_contrasts(arms, reference)
+    comparison = Comparison(
+        labels=first.class_names,
+        rows=len(first.test.labels),
         leaked=len(leaked),
-        reference=reference or _usual_reference(arms),
+        reference=reference,
         arms=arms,
-        differences=(),
-        curves=tuple(made.values()) if len(made) > len(arms) else (),
-        worth=(),
+        differences=tuple(
+            _differences(_paired(contrasts, arms), _at_budget(predictions, largest), _at_budget(leak_free, largest))
+        ),
+        curves=tuple(results.values()) if len(results) > len(arms) else (),
+        worth=tuple(_label_worth(contrasts, predictions)),
     )
-    by_name, leak_free_by_name = (
-        {arm.name: outcome for (arm, budget), outcome in found.items() if budget == most}
-        for found in (outcomes, leak_free)
-    )
-    seeds = {arm.name: [run.seed for run in arm.runs] for arm in arms}
-    paired = [  # runs made one by one may have other seeds from arm to arm; a single run stands against every seed
-        (one, other)
-        for one, other in pairs(arms, plain.reference)
-        if seeds[one] == seeds[other] or 1 in (len(seeds[one]), len(seeds[other]))
-    ]
-    plain = replace(
-        plain,
-        differences=tuple(_differences(paired, by_name, leak_free_by_name)),
-        worth=tuple(_worth(plain, {(arm.name, budget): found for (arm, budget), found in outcomes.items()})),
-    )
-    return replace(plain, verdict=verdict(plain))
+    return replace(comparison, verdict=verdict(comparison, contrasts))
 
 
-def from_runs(folders: Sequence[Path]) -> Comparison:
+def compare_runs(folders: Sequence[Path]) -> Comparison:
     """The comparison of fine-tuning runs that were made one by one: runs of one mode and one base are an arm."""
-    described = [(folder, read_toml(folder / "run.toml")) for folder in folders]
-    bases = list(dict.fromkeys(str(found["init"]) for _, found in described))
-    runs: dict[tuple[Arm, int], list[Path]] = defaultdict(list)
-    for folder, found in described:
-        base = Path(found["init"]).name
-        name = found["mode"] if len(bases) == 1 else f"{found['mode']}:{base}"
-        runs[Arm(name, found["mode"], base), read_json(folder / "result.json")["rows"]["train"]].append(folder)
-    return gather(runs)
+    settings = {folder: read_toml(folder / "run.toml") for folder in folders}
+    several_bases = len({str(found["init"]) for found in settings.values()}) > 1
+    grouped: dict[ArmBudget, list[Path]] = defaultdict(list)
+    for folder, found in settings.items():
+        mode, base = found["mode"], Path(found["init"]).name
+        arm = Arm(f"{mode}:{base}" if several_bases else mode, mode, base)
+        grouped[arm, read_json(folder / "result.json")["rows"]["train"]].append(folder)
+    return compare_arms(grouped)
 
 
-def _check_alike(runs: Sequence[Run]) -> None:
-    """Runs that were not asked the same questions cannot be compared."""
+def _check_same_data(runs: Sequence[FinishedRun]) -> None:
     first = runs[0]
     for run in runs[1:]:
-        if run.classes != first.classes:
-            names = [", ".join(each.classes) for each in (run, first)]
-            raise DataError(
-                run.path,
-                f"its labels are {names[0]}, and those of {first.path} are {names[1]}",
-                fix="compare runs on one data set",
-            )
-        for name in ("valid", "test"):
-            mine, theirs = getattr(run, name), getattr(first, name)
+        if run.class_names != first.class_names:
+            names = [", ".join(each.class_names) for each in (run, first)]
+            problem = f"its labels are {names[0]}, and those of {first.path} are {names[1]}"
+            raise DataError(run.path, problem, fix="compare runs on one data set")
+        for name, mine, theirs in (("valid", run.valid, first.valid), ("test", run.test, first.test)):
             if mine.texts != theirs.texts or not np.array_equal(mine.labels, theirs.labels):
-                raise DataError(
-                    run.path, f"its {name} rows are not those of {first.path}", fix="compare runs on one data set"
-                )
+                problem = f"its {name} rows are not those of {first.path}"
+                raise DataError(run.path, problem, fix="compare runs on one data set")
 
 
-def _outcome(runs: Sequence[Run]) -> Outcome:
-    return Outcome(np.stack([run.test.probabilities for run in runs]), runs[0].test.labels)
+def _stack(runs: Sequence[FinishedRun]) -> ArmPredictions:
+    return ArmPredictions(np.stack([run.test.probabilities for run in runs]), runs[0].test.labels)
 
 
-def _run_scores(arm: Arm, run: Run, root: Path) -> RunScores:
+def _arm_result(
+    arm: Arm, runs: Sequence[FinishedRun], predictions: ArmPredictions, leak_free: ArmPredictions | None, root: Path
+) -> ArmResult:
+    return ArmResult(
+        name=arm.name,
+        mode=arm.mode,
+        base=arm.base,
+        labels=runs[0].train_rows,
+        runs=tuple(_run_scores(arm, run, root) for run in runs),
+        scores=statistics.estimate(predictions),
+        leak_free=None if leak_free is None else statistics.estimate(leak_free),
+    )
+
+
+def _run_scores(arm: Arm, run: FinishedRun, root: Path) -> RunScores:
     path = run.path.relative_to(root) if run.path.is_relative_to(root) else run.path
     return RunScores(
         path=path.as_posix(),
         seed=run.seed,
         valid=statistics.scores(run.valid.probabilities, run.valid.labels),
         test=statistics.scores(run.test.probabilities, run.test.labels),
-        degenerate=None if arm.mode in ("baseline", "ensemble") else _degenerate(run),
+        degenerate=None if arm.mode in ("baseline", "ensemble") else _degenerate(run.test),
     )
 
 
-def _degenerate(run: Run) -> str | None:
-    """What is odd about a run that learned nothing: told, and kept in every number."""
-    said = run.test.probabilities.argmax(1)
-    if len(np.unique(said)) == 1:
+def _degenerate(test: Predictions) -> str | None:
+    """What marks a run that learned nothing. It is reported, and it stays in every number."""
+    predicted = test.probabilities.argmax(1)
+    if len(np.unique(predicted)) == 1:
         return "one class only"
-    most = np.bincount(run.test.labels).max() / len(said)
-    return "no better than majority" if (said == run.test.labels).mean() <= most else None
+    majority = np.bincount(test.labels).max() / len(predicted)
+    return "no better than majority" if (predicted == test.labels).mean() <= majority else None
 
 
 def _usual_reference(arms: Sequence[ArmResult]) -> str:
@@ -190,44 +180,68 @@ def _usual_reference(arms: Sequence[ArmResult]) -> str:
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 
+def _at_budget(predictions: Mapping[ArmBudget, ArmPredictions], budget: int) -> dict[str, ArmPredictions]:
+    return {arm.name: each for (arm, its_budget), each in predictions.items() if its_budget == budget}
+
+
+def _paired(contrasts: Contrasts, arms: Sequence[ArmResult]) -> list[tuple[str, str]]:
+    """The contrasts whose runs can be paired: by equal seeds, or one run against every seed.
+
+    Runs that were made one by one may have other seeds from arm to arm.
+    """
+    seeds = {arm.name: [run.seed for run in arm.runs] for arm in arms}
+    return [
+        (one, other)
+        for one, other in contrasts.pairs
+        if seeds[one] == seeds[other] or 1 in (len(seeds[one]), len(seeds[other]))
+    ]
+
+
 def _differences(
-    chosen: Sequence[tuple[str, str]], outcomes: Mapping[str, Outcome], leak_free: Mapping[str, Outcome]
+    pairs: Sequence[tuple[str, str]],
+    predictions: Mapping[str, ArmPredictions],
+    leak_free: Mapping[str, ArmPredictions],
 ) -> list[DifferenceResult]:
     """Each pair's difference, with Holm's correction among all of them."""
-    found = []
-    for arm, reference in chosen:
-        one, other = outcomes[arm], outcomes[reference]
-        plain = statistics.difference(one, other)
-        found.append(
+    results = []
+    for arm, reference in pairs:
+        one, other = predictions[arm], predictions[reference]
+        difference = statistics.difference(one, other)
+        results.append(
             DifferenceResult(
                 arm=arm,
                 reference=reference,
-                scores=plain.scores,
-                better=plain.better,
-                p=plain.p,
-                holm=plain.p,
-                detectable=plain.detectable,
-                mcnemar=statistics.mcnemar(_right(one), _right(other)) if len(one) == len(other) == 1 else None,
+                scores=difference.scores,
+                better=difference.better,
+                p=difference.p,
+                holm=difference.p,
+                detectable=difference.detectable,
+                mcnemar=statistics.mcnemar(_correct(one), _correct(other)) if len(one) == len(other) == 1 else None,
                 leak_free=statistics.difference(leak_free[arm], leak_free[reference]).scores if leak_free else None,
             )
         )
-    corrected = statistics.holm([each.p for each in found])
-    return [replace(each, holm=p) for each, p in zip(found, corrected, strict=True)]
+    corrected = statistics.holm([result.p for result in results])
+    return [replace(result, holm=p) for result, p in zip(results, corrected, strict=True)]
 
 
-def _right(outcome: Outcome) -> Any:
-    return outcome.probabilities[0].argmax(1) == outcome.labels
+def _correct(predictions: ArmPredictions) -> Any:
+    return predictions.probabilities[0].argmax(1) == predictions.labels
 
 
-def _worth(plain: Comparison, outcomes: Mapping[tuple[str, int], Outcome]) -> list[WorthResult]:
+def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredictions]) -> list[WorthResult]:
     """For each base and budget: how many labels its arm from scratch needs to do as well."""
-    budgets = sorted({budget for _, budget in outcomes})
+    budgets = sorted({budget for _, budget in predictions})
     if len(budgets) < 2:
         return []
-    found = []
-    for arm, against in speakers(plain.arms):
-        curve = [(budget, outcomes[against.name, budget]) for budget in budgets if (against.name, budget) in outcomes]
-        for budget in (each for each in budgets if (arm.name, each) in outcomes):
-            worth = statistics.worth(curve, outcomes[arm.name, budget])
-            found.append(WorthResult(arm.name, against.name, budget, worth.value, worth.low, worth.high, worth.at_most))
-    return found
+    by_name = {(arm.name, budget): each for (arm, budget), each in predictions.items()}
+    results = []
+    for arms in contrasts.bases:
+        if arms.scratch is None:
+            continue
+        arm, scratch = arms.best.name, arms.scratch.name
+        curve = [(budget, by_name[scratch, budget]) for budget in budgets if (scratch, budget) in by_name]
+        for budget in budgets:
+            if (arm, budget) in by_name:
+                worth = statistics.worth(curve, by_name[arm, budget])
+                results.append(WorthResult(arm, scratch, budget, worth.value, worth.low, worth.high, worth.at_most))
+    return results

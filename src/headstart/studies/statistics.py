@@ -41,7 +41,7 @@ FINE = 12  # decimals: sums in another order shall not tell two equal draws apar
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ArmPredictions:
     """What R runs of an arm said about I test items of C classes; R is 1 for a model that no seed changes."""
 
     probabilities: Floats  # (R, I, C)
@@ -64,10 +64,10 @@ class Outcome:
         """How many runs."""
         return len(self.probabilities)
 
-    def without(self, items: ArrayLike) -> Outcome:
+    def without(self, items: ArrayLike) -> ArmPredictions:
         """The same runs on the test set without these items."""
         kept = np.delete(np.arange(len(self.labels)), np.asarray(items, np.int64))
-        return Outcome(self.probabilities[:, kept], self.labels[kept])
+        return ArmPredictions(self.probabilities[:, kept], self.labels[kept])
 
     def resampled(self, draws: int) -> tuple[Floats, Floats]:
         """Each metric of each run: on the items as they are, (metrics, R); on drawn items, (metrics, draws, R)."""
@@ -109,7 +109,7 @@ def scores(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, float]
     >>> {name: round(value, 3) for name, value in scores(sure, np.array([0, 1, 1, 1])).items()}
     {'accuracy': 0.75, 'macro_f1': 0.733, 'calibration': 0.3}
     """
-    outcome = Outcome(probabilities[None], labels)
+    outcome = ArmPredictions(probabilities[None], labels)
     found = _from_sums(_columns(outcome.probabilities[0], labels).sum(0), len(labels))
     return dict(zip(METRICS, map(float, found), strict=True))
 
@@ -168,7 +168,7 @@ def _from_sums(sums: Floats, items: int) -> Floats:
 # --- luck ---
 
 
-def _resample(outcome: Outcome, draws: int) -> tuple[Floats, Floats]:
+def _resample(outcome: ArmPredictions, draws: int) -> tuple[Floats, Floats]:
     runs, items, _ = outcome.probabilities.shape
     columns = np.stack([_columns(run, outcome.labels) for run in outcome.probabilities])  # (R, I, K)
     found = _from_sums(columns.sum(1), items)  # (metrics, R)
@@ -243,13 +243,13 @@ def _p_value(draws: Floats) -> float:
 # --- what a study asks ---
 
 
-def estimate(outcome: Outcome, *, draws: int = DRAWS) -> dict[str, Estimate]:
+def estimate(outcome: ArmPredictions, *, draws: int = DRAWS) -> dict[str, Estimate]:
     """The mean over runs of every metric, with its 95 % interval; with one run, over the test items alone."""
     found, resampled = outcome.resampled(draws)
     return {name: _estimate(found[k].mean(), _draws(found[k], resampled[k]), 0.0) for k, name in enumerate(METRICS)}
 
 
-def difference(one: Outcome, other: Outcome, *, draws: int = DRAWS) -> Difference:
+def difference(one: ArmPredictions, other: ArmPredictions, *, draws: int = DRAWS) -> Difference:
     """`one` minus `other`, item by item and run by run; a single run stands against each run of the other side."""
     if len(one) != len(other) and 1 not in (len(one), len(other)):
         raise ModelError(f"{len(one)} runs against {len(other)} cannot be paired: use the same seeds for both")
@@ -307,7 +307,7 @@ def holm(ps: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def worth(reference: Sequence[tuple[int, Outcome]], arm: Outcome, *, draws: int = DRAWS) -> Worth:
+def worth(reference: Sequence[tuple[int, ArmPredictions]], arm: ArmPredictions, *, draws: int = DRAWS) -> Worth:
     """At how many labels the reference's learning curve reaches the arm's accuracy.
 
     `reference` holds each budget's labels, rising, with what came of them. The curve is the mean accuracy, made to

@@ -21,10 +21,10 @@ from headstart.errors import HeadstartError, MissingExtra, OutputError
 from headstart.files import write_json
 from headstart.runs.events import OnEvent
 from headstart.studies.claims import fingerprint_of, key_of
+from headstart.studies.contrasts import ALPHA
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import beside_the_best
-from headstart.studies.verdict import ALPHA
 from headstart.training.driver import open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not

@@ -1,150 +1,62 @@
-"""A comparison in sentences a person would say, made from its numbers and nothing else.
+"""A comparison in sentences: they are worded from its numbers and from the contrasts that were tested, nothing else.
+
+A difference is reported in one of three ways: as better or worse; as "not significant after Holm's correction", where
+its interval excludes zero and the corrected p does not say so; as something that "cannot be told", where its interval
+includes zero.
 
 >>> from headstart.runs.comparison import Comparison
->>> verdict(Comparison(("no", "yes"), 100, 0, "scratch", (), (), (), ()))
+>>> from headstart.studies.contrasts import choose_contrasts
+>>> verdict(Comparison(("no", "yes"), 100, 0, "scratch", (), (), (), ()), choose_contrasts((), "scratch"))
 ()
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import floor, log10
 
-from headstart.runs.comparison import (
-    ArmResult,
-    Comparison,
-    DifferenceResult,
-    Estimate,
-    RunScores,
-    WorthResult,
-    valid_accuracy,
-)
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Estimate, RunScores, WorthResult
+from headstart.studies.contrasts import PRETRAINED, BaseArms, Contrasts, excludes_zero, is_significant
 
-PRETRAINED = ("full", "frozen")
-ALPHA = 0.05
-HOW = {"full": "with every weight trained", "frozen": "with the head alone trained"}
-ODD = {
+TRAINED = {"full": "with every weight trained", "frozen": "with the head alone trained"}
+DEGENERATE = {
     "one class only": "answered with one class only",
     "no better than majority": "did no better than always giving the most frequent label",
 }
+NOT_SIGNIFICANT = "not significant after Holm's correction"
 
 
-def verdict(comparison: Comparison) -> tuple[str, ...]:
-    """What pretraining brought, what a linear model does, what is odd about the runs, and what labels are worth.
+def verdict(comparison: Comparison, contrasts: Contrasts) -> tuple[str, ...]:
+    """What pretraining brought, what a linear model does, degenerate runs, leaks, and what labels are worth.
 
-    Without a scratch arm, the question that several bases put comes first: which of them is the better.
+    Without a scratch arm, which of several bases is the better comes first.
     """
-    arms = comparison.arms
-    between, scratch = tuple(_between_bases(comparison)), _scratch(arms, None)
+    bases = tuple(_competing_bases(comparison, contrasts))
     return (
-        *(between if scratch is None else ()),
-        *_main(comparison),
-        *_against_reference(comparison),
-        *_baselines(comparison),
-        *_ways(comparison),
-        *(() if scratch is None else between),
+        *(bases if contrasts.scratch is None else ()),
+        *_pretraining(comparison, contrasts),
+        *_against_reference(comparison, contrasts),
+        *_baselines(comparison, contrasts),
+        *_full_or_frozen(comparison, contrasts),
+        *(() if contrasts.scratch is None else bases),
         *_degenerate(comparison),
-        *_leaks(comparison),
-        *_single_seed(arms),
-        *_worth(comparison),
+        *_leaks(comparison, contrasts),
+        *_single_seed(comparison.arms),
+        *_labels_saved(comparison, contrasts),
     )
 
 
-def pairs(arms: Sequence[ArmResult], reference: str) -> tuple[tuple[str, str], ...]:
-    """The differences that a verdict speaks of, (arm, minus arm), from what is known before test is looked at.
-
-    Every arm but the most frequent label against the reference; then, where they are not among these: what speaks for
-    pretraining against scratch and against the other way of using the same base, the best base against the others,
-    the best neural arm against the linear model, and what answers together with it against it alone.
-    """
-    found = [(arm.name, reference) for arm in arms if arm.name not in (reference, "majority")]
-    for base in _bases(arms):
-        speaker, other, scratch = _speaker(arms, base), _other(arms, base), _scratch(arms, base)
-        found += [(speaker.name, arm.name) for arm in (scratch, other) if arm is not None]
-    rivals = _rivals(arms)
-    found += [(rivals[0].name, arm.name) for arm in rivals[1:]]
-    linear, neural = _named(arms, "tfidf"), _best(_neural(arms))
-    found += [(neural.name, linear.name)] if neural and linear else []
-    found += [(arm.name, linear.name) for arm in arms if linear and arm.mode == "ensemble"]
-    once: list[tuple[str, str]] = []
-    for one, other_name in found:
-        if (one, other_name) not in once and (other_name, one) not in once:
-            once.append((one, other_name))
-    return tuple(once)
-
-
-def speakers(arms: Sequence[ArmResult]) -> Iterator[tuple[ArmResult, ArmResult]]:
-    """For each base what speaks for its pretraining, and the arm from scratch that it is held against."""
-    for base in _bases(arms):
-        scratch = _scratch(arms, base)
-        if scratch is not None:
-            yield _speaker(arms, base), scratch
-
-
-# --- which arms are spoken of ---
-
-
-def _neural(arms: Sequence[ArmResult]) -> list[ArmResult]:
-    return [arm for arm in arms if arm.trained]
-
-
-def _bases(arms: Sequence[ArmResult]) -> list[str | None]:
-    return list(dict.fromkeys(arm.base for arm in arms if arm.mode in PRETRAINED))
-
-
-def _named(arms: Sequence[ArmResult], name: str) -> ArmResult | None:
-    return next((arm for arm in arms if arm.name == name), None)
-
-
-def _best(arms: Sequence[ArmResult]) -> ArmResult | None:
-    """On valid: test is not for choosing. The first of equals."""
-    return max(arms, key=valid_accuracy, default=None)
-
-
-def _speaker(arms: Sequence[ArmResult], base: str | None) -> ArmResult:
-    """Of `full` and `frozen`, the one that is better on valid speaks for pretraining."""
-    ours = sorted(
-        (arm for arm in arms if arm.mode in PRETRAINED and arm.base == base), key=lambda arm: arm.mode != "full"
-    )
-    best = _best(ours)
-    assert best is not None
-    return best
-
-
-def _other(arms: Sequence[ArmResult], base: str | None) -> ArmResult | None:
-    speaker = _speaker(arms, base)
-    return next((arm for arm in arms if arm.mode in PRETRAINED and arm.base == base and arm is not speaker), None)
-
-
-def _scratch(arms: Sequence[ArmResult], base: str | None) -> ArmResult | None:
-    """The scratch arm of the same base, or the one there is."""
-    found = [arm for arm in arms if arm.mode == "scratch"]
-    return next((arm for arm in found if arm.base == base), found[0] if found else None)
-
-
-def _rivals(arms: Sequence[ArmResult]) -> list[ArmResult]:
-    """Arms of several bases trained the same way, the best on valid first; empty where there are no two."""
-    for mode in PRETRAINED:
-        found = [arm for arm in arms if arm.mode == mode]
-        if len(found) > 1:
-            return sorted(found, key=valid_accuracy, reverse=True)
-    return []
-
-
-def _told(found: DifferenceResult) -> bool:
-    """Whether there is a difference at all, as far as can be told."""
-    return found.holm < ALPHA and _beyond(found.scores["accuracy"])
-
-
-def _beyond(apart: Estimate) -> bool:
-    return apart.low > 0 or apart.high < 0
-
-
-# --- how numbers and arms are said ---
+# --- numbers and arms in words ---
 
 
 def _accuracy(arm: ArmResult) -> str:
     return f"{arm.scores['accuracy'].value:.3f}"
+
+
+def _accuracy_with_interval(arm: ArmResult) -> str:
+    accuracy = arm.scores["accuracy"]
+    return f"{accuracy.value:.3f} (95 % interval {accuracy.low:.3f} to {accuracy.high:.3f}, {_seeds(arm)})"
 
 
 def _points(value: float, sign: str = "") -> str:
@@ -156,12 +68,9 @@ def _points(value: float, sign: str = "") -> str:
     return f"{rounded:{sign}.1f}"
 
 
-def _interval(apart: Estimate) -> str:
-    return f"95 % interval {_points(apart.low)} to {_points(apart.high)}"
-
-
-def _by(apart: Estimate) -> str:
-    return f"{_points(apart.value, '+')} points, {_interval(apart)}"
+def _gap(estimate: Estimate) -> str:
+    """A difference with its interval, in points."""
+    return f"{_points(estimate.value, '+')} points, 95 % interval {_points(estimate.low)} to {_points(estimate.high)}"
 
 
 def _seeds(arm: ArmResult) -> str:
@@ -172,43 +81,40 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def _about(labels: float) -> int:
+def _round(budget: float) -> int:
     """Two figures below a thousand, three above.
 
-    >>> [_about(labels) for labels in (87.4, 234.0, 1347.0, 25749.0)]
+    >>> [_round(budget) for budget in (87.4, 234.0, 1347.0, 25749.0)]
     [87, 230, 1350, 25700]
     """
-    figures = 2 if labels < 1000 else 3
-    return int(round(labels, min(0, figures - 1 - floor(log10(labels)))))
+    figures = 2 if budget < 1000 else 3
+    return int(round(budget, min(0, figures - 1 - floor(log10(budget)))))
 
 
 def _base_name(arm: ArmResult) -> str:
     return arm.name.partition(":")[2] or arm.base or arm.name
 
 
-def _called(arm: ArmResult, arms: Sequence[ArmResult]) -> str:
+def _arm_name(arm: ArmResult, contrasts: Contrasts) -> str:
     """An arm in words; by its base, where there are several."""
-    several = len(_bases(arms)) > 1
     if arm.mode == "scratch":
         return "the model from scratch"
     if arm.mode in PRETRAINED:
-        return f"the pretrained {_base_name(arm)}" if several else "the pretrained model"
+        return f"the pretrained {_base_name(arm)}" if len(contrasts.bases) > 1 else "the pretrained model"
     return {"tfidf": "the linear model", "majority": "the most frequent label"}.get(arm.name, arm.name)
 
 
-def _subject(speaker: ArmResult, arms: Sequence[ArmResult]) -> str:
-    return "pretraining" if len(_bases(arms)) == 1 else f"the pretraining of {_base_name(speaker)}"
+def _pretraining_of(arm: ArmResult, contrasts: Contrasts) -> str:
+    return "pretraining" if len(contrasts.bases) == 1 else f"the pretraining of {_base_name(arm)}"
 
 
-def _upper(text: str) -> str:
+def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _doubt(found: DifferenceResult) -> str:
-    """Why a difference cannot be told, as the end of a sentence."""
-    if _beyond(found.scores["accuracy"]):
-        return "; among several comparisons, one like this comes by chance"
-    match found.could_show:
+def _detectable(difference: DifferenceResult) -> str:
+    """How large a difference would have shown, as the end of a sentence about one that cannot be told."""
+    match difference.could_show:
         case "0.0":
             return ""
         case "none":
@@ -220,234 +126,239 @@ def _doubt(found: DifferenceResult) -> str:
 # --- the sentences ---
 
 
-def _main(comparison: Comparison) -> Iterator[str]:
+def _pretraining(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """What pretraining brought, for each base."""
-    arms = comparison.arms
-    if not _bases(arms):
-        scratch = _scratch(arms, None)
+    scratch = contrasts.scratch
+    if not contrasts.bases:
         if scratch is not None:
-            yield f"From scratch the model reaches {_level(scratch)}; there is no pretrained arm beside it."
-    elif _scratch(arms, None) is None:
-        every = [_speaker(arms, base) for base in _bases(arms)]
-        said = [f"{_called(arm, arms)} reaches {_level(arm)}" for arm in every]
-        yield f"{_upper(', '.join(said))}; there is no scratch arm, so what pretraining brought is not known."
+            level = _accuracy_with_interval(scratch)
+            yield f"From scratch the model reaches {level}; there is no pretrained arm beside it."
         return
-    for base in _bases(arms):
-        speaker, scratch = _speaker(arms, base), _scratch(arms, base)
-        assert scratch is not None
-        found, subject = comparison.difference(speaker.name, scratch.name), _subject(speaker, arms)
-        if found is None:
-            yield f"Test accuracy is {_accuracy(scratch)} without {subject} and {_accuracy(speaker)} with it."
+    if scratch is None:
+        best = [arms.best for arms in contrasts.bases]
+        levels = ", ".join(f"{_arm_name(arm, contrasts)} reaches {_accuracy_with_interval(arm)}" for arm in best)
+        yield f"{_capitalized(levels)}; there is no scratch arm, so what pretraining brought is not known."
+        return
+    for arms in contrasts.bases:
+        assert arms.scratch is not None
+        difference = comparison.difference(arms.best.name, arms.scratch.name)
+        before, after = _accuracy(arms.scratch), _accuracy(arms.best)
+        pretraining = _pretraining_of(arms.best, contrasts)
+        if difference is None:
+            yield f"Test accuracy is {before} without {pretraining} and {after} with it."
         else:
-            yield _moved(subject, found, _accuracy(scratch), _accuracy(speaker), f", {_seeds(speaker)}")
+            yield f"{_capitalized(_effect(pretraining, difference, before, after, f', {_seeds(arms.best)}'))}."
 
 
-def _level(arm: ArmResult) -> str:
-    found = arm.scores["accuracy"]
-    return f"{found.value:.3f} (95 % interval {found.low:.3f} to {found.high:.3f}, {_seeds(arm)})"
+def _effect(pretraining: str, difference: DifferenceResult, before: str, after: str, seeds: str) -> str:
+    estimate = difference.scores["accuracy"]
+    gap = f"({_gap(estimate)}{seeds})"
+    if is_significant(difference):
+        verb = "raised" if estimate.value > 0 else "lowered"
+        return f"{pretraining} {verb} test accuracy from {before} to {after} {gap}"
+    if excludes_zero(estimate):
+        return f"test accuracy is {before} without {pretraining} and {after} with it {gap}, {NOT_SIGNIFICANT}"
+    unknown = f"whether {pretraining} helped cannot be told"
+    return f"{unknown}: {before} without it, {after} with it {gap}{_detectable(difference)}"
 
 
-def _moved(subject: str, found: DifferenceResult, before: str, after: str, seeds: str) -> str:
-    apart = found.scores["accuracy"]
-    if _told(found):
-        verb = "raised" if apart.value > 0 else "lowered"
-        return f"{_upper(subject)} {verb} test accuracy from {before} to {after} ({_by(apart)}{seeds})."
-    return (
-        f"Whether {subject} helped cannot be told: {before} without it, {after} with it ({_by(apart)}{seeds})"
-        f"{_doubt(found)}."
-    )
-
-
-def _ways(comparison: Comparison) -> Iterator[str]:
-    """Where a base was trained whole and with its head alone: which of the two was meant, and how the other does."""
-    arms = comparison.arms
-    for base in _bases(arms):
-        speaker, other = _speaker(arms, base), _other(arms, base)
+def _full_or_frozen(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """Which of the two stands for a base, and how the other does."""
+    for arms in contrasts.bases:
+        best, other = arms.best, arms.other
         if other is None:
             continue
         start = (
-            f"{_upper(_called(speaker, arms))} is the one {HOW[speaker.mode]}, which did best on valid; "
-            f"{HOW[other.mode]} it reaches {_accuracy(other)}"
+            f"{_capitalized(_arm_name(best, contrasts))} is the one {TRAINED[best.mode]}, which did best on valid; "
+            f"{TRAINED[other.mode]} it reaches {_accuracy(other)}"
         )
-        found = comparison.difference(other.name, speaker.name)
-        if found is None:
-            yield f"{start}."
+        difference = comparison.difference(other.name, best.name)
+        yield f"{start}." if difference is None else f"{start}{_compared_with_best(difference)}."
+
+
+def _compared_with_best(difference: DifferenceResult) -> str:
+    estimate = difference.scores["accuracy"]
+    if is_significant(difference):
+        return f", which is {'better on test' if estimate.value > 0 else 'worse'} ({_gap(estimate)})"
+    if excludes_zero(estimate):
+        return f"; the difference is {NOT_SIGNIFICANT} ({_gap(estimate)})"
+    return f", and which of the two is better cannot be told ({_gap(estimate)})"
+
+
+def _competing_bases(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    for other in contrasts.competing[1:]:
+        best = contrasts.competing[0]
+        difference = comparison.difference(best.name, other.name)
+        one, two, trained = _base_name(best), _base_name(other), _capitalized(TRAINED[best.mode])
+        if difference is None:
+            yield f"{trained}, {one} reaches {_accuracy(best)} and {two} {_accuracy(other)}."
             continue
-        apart = found.scores["accuracy"]
-        if _told(found):
-            yield f"{start}, which is {'better on test' if apart.value > 0 else 'worse'} ({_by(apart)})."
+        estimate = difference.scores["accuracy"]
+        numbers = f"{_accuracy(best)} against {_accuracy(other)} ({_gap(estimate)})"
+        if is_significant(difference):
+            yield f"{trained}, {one} is a {'better' if estimate.value > 0 else 'worse'} base than {two}: {numbers}."
+        elif excludes_zero(estimate):
+            yield f"{trained}, the difference between {one} and {two} is {NOT_SIGNIFICANT}: {numbers}."
         else:
-            yield f"{start}, and which of the two is better cannot be told ({_by(apart)})."
+            yield f"Whether {one} or {two} is the better base cannot be told: {numbers}{_detectable(difference)}."
 
 
-def _between_bases(comparison: Comparison) -> Iterator[str]:
-    rivals = _rivals(comparison.arms)
-    for other in rivals[1:]:
-        best = rivals[0]
-        found = comparison.difference(best.name, other.name)
-        one, two = _base_name(best), _base_name(other)
-        if found is None:
-            yield f"{_upper(HOW[best.mode])}, {one} reaches {_accuracy(best)} and {two} {_accuracy(other)}."
-            continue
-        apart = found.scores["accuracy"]
-        numbers = f"{_accuracy(best)} against {_accuracy(other)} ({_by(apart)})"
-        if _told(found):
-            word = "better" if apart.value > 0 else "worse"
-            yield f"{_upper(HOW[best.mode])}, {one} is a {word} base than {two}: {numbers}."
-        else:
-            yield f"Whether {one} or {two} is the better base cannot be told: {numbers}{_doubt(found)}."
-
-
-def _against_reference(comparison: Comparison) -> Iterator[str]:
-    """Where there is no scratch arm: the neural arms beside the reference that was chosen instead."""
-    arms = comparison.arms
-    reference = _named(arms, comparison.reference)
-    if reference is None or _scratch(arms, None) is not None or reference.name == "tfidf":
+def _against_reference(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """Where there is no scratch arm: the best arm of each base beside the reference that was chosen instead."""
+    reference = contrasts.reference
+    if reference is None or contrasts.scratch is not None or reference.name == "tfidf":
         return
     if reference.mode in PRETRAINED:
-        return  # said already: as the other way of using a base, or as the other base
-    for base in _bases(arms):
-        speaker = _speaker(arms, base)
-        found = comparison.difference(speaker.name, reference.name)
-        if found is not None:
-            yield f"{_upper(_called(reference, arms))} reaches {_accuracy(reference)}; {_judged(found, speaker, arms)}."
+        return  # another sentence compares them: the other way of using a base, or another base
+    for arms in contrasts.bases:
+        difference = comparison.difference(arms.best.name, reference.name)
+        if difference is not None:
+            start = f"{_capitalized(_arm_name(reference, contrasts))} reaches {_accuracy(reference)}"
+            yield f"{start}; {_better_than_that(difference, _arm_name(arms.best, contrasts))}."
 
 
-def _judged(found: DifferenceResult, arm: ArmResult, arms: Sequence[ArmResult]) -> str:
-    apart = found.scores["accuracy"]
-    if _told(found):
-        return f"{_called(arm, arms)} is {'better' if apart.value > 0 else 'worse'} than that ({_by(apart)})"
-    return f"whether {_called(arm, arms)} is better than that cannot be told ({_by(apart)}){_doubt(found)}"
+def _better_than_that(difference: DifferenceResult, arm: str) -> str:
+    estimate = difference.scores["accuracy"]
+    if is_significant(difference):
+        return f"{arm} is {'better' if estimate.value > 0 else 'worse'} than that ({_gap(estimate)})"
+    if excludes_zero(estimate):
+        return f"the difference of {arm} from that is {NOT_SIGNIFICANT} ({_gap(estimate)})"
+    return f"whether {arm} is better than that cannot be told ({_gap(estimate)}){_detectable(difference)}"
 
 
-def _baselines(comparison: Comparison) -> Iterator[str]:
-    arms = comparison.arms
-    linear, neural, majority = _named(arms, "tfidf"), _best(_neural(arms)), _named(arms, "majority")
+def _baselines(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    linear, neural, majority = contrasts.linear, contrasts.neural, contrasts.majority
     if linear is not None:
-        found = None if neural is None else comparison.difference(neural.name, linear.name)
-        end = "" if found is None or neural is None else f"; {_judged(found, neural, arms)}"
+        difference = None if neural is None else comparison.difference(neural.name, linear.name)
+        end = ""
+        if difference is not None and neural is not None:
+            end = f"; {_better_than_that(difference, _arm_name(neural, contrasts))}"
         yield f"A linear model on word counts reaches {_accuracy(linear)}{end}."
-        yield from _ensembles(comparison, linear)
+        yield from _ensembles(comparison, contrasts.ensembles, linear)
     if majority is not None and neural is None:
         yield f"Always giving the most frequent label reaches {_accuracy(majority)}."
 
 
-def _ensembles(comparison: Comparison, linear: ArmResult) -> Iterator[str]:
-    for arm in comparison.arms:
-        found = comparison.difference(arm.name, linear.name) if arm.mode == "ensemble" else None
-        if found is not None:
-            alone = f"against {_accuracy(linear)} of the linear model alone, {_by(found.scores['accuracy'])}"
+def _ensembles(comparison: Comparison, ensembles: Sequence[ArmResult], linear: ArmResult) -> Iterator[str]:
+    for arm in ensembles:
+        difference = comparison.difference(arm.name, linear.name)
+        if difference is not None:
+            alone = f"against {_accuracy(linear)} of the linear model alone, {_gap(difference.scores['accuracy'])}"
             yield f"Together ({arm.name}) they reach {_accuracy(arm)} ({alone})."
 
 
 def _degenerate(comparison: Comparison) -> Iterator[str]:
     for arm in comparison.arms:
         if arm.name != "majority":
-            yield from _odd_runs(arm.runs, f"of {arm.name}")
-    whole = {(arm.name, arm.labels) for arm in comparison.arms}
-    budgets: dict[str, list[RunScores]] = {}
+            yield from _degenerate_runs(arm.runs, f"of {arm.name}")
+    all_labels = {(arm.name, arm.labels) for arm in comparison.arms}
+    smaller: dict[str, list[RunScores]] = {}
     for arm in comparison.curves:
-        if arm.name != "majority" and (arm.name, arm.labels) not in whole:
-            budgets.setdefault(arm.name, []).extend(arm.runs)
-    for name, runs in budgets.items():
-        yield from _odd_runs(runs, f"of {name} with fewer labels")
+        if arm.name != "majority" and (arm.name, arm.labels) not in all_labels:
+            smaller.setdefault(arm.name, []).extend(arm.runs)
+    for name, runs in smaller.items():
+        yield from _degenerate_runs(runs, f"of {name} with fewer labels")
 
 
-def _odd_runs(runs: Sequence[RunScores], whose: str) -> Iterator[str]:
-    for kind, words in ODD.items():
+def _degenerate_runs(runs: Sequence[RunScores], of_arm: str) -> Iterator[str]:
+    for kind, words in DEGENERATE.items():
         n = sum(run.degenerate == kind for run in runs)
         if n:
             share = "The only run" if len(runs) == 1 else f"{n} of {len(runs)} runs"
-            yield f"{share} {whose} {words}."
+            yield f"{share} {of_arm} {words}."
 
 
-def _leaks(comparison: Comparison) -> Iterator[str]:
+def _leaks(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     n = comparison.leaked
     if not n:
         return
     start = f"{n:,} of {comparison.rows:,} test rows {'is' if n == 1 else 'are'} also in train or valid"
     without = "without it" if n == 1 else "without them"
-    said = [sentence for base in _bases(comparison.arms) for sentence in _leak_free(comparison, base)]
-    yield f"{start}; {without}, {'; '.join(said)}." if said else f"{start}."
+    clauses = [clause for arms in contrasts.bases for clause in _leak_free(comparison, contrasts, arms)]
+    yield f"{start}; {without}, {'; '.join(clauses)}." if clauses else f"{start}."
 
 
-def _leak_free(comparison: Comparison, base: str | None) -> Iterator[str]:
-    arms = comparison.arms
-    speaker, scratch = _speaker(arms, base), _scratch(arms, base)
-    if speaker.leak_free is None:
+def _leak_free(comparison: Comparison, contrasts: Contrasts, arms: BaseArms) -> Iterator[str]:
+    best, scratch = arms.best, arms.scratch
+    if best.leak_free is None:
         return
-    after = f"{speaker.leak_free['accuracy'].value:.3f}"
-    found = None if scratch is None else comparison.difference(speaker.name, scratch.name)
-    if scratch is None or scratch.leak_free is None or found is None or found.leak_free is None:
-        yield f"{_called(speaker, arms)} reaches {after}"
+    after = f"{best.leak_free['accuracy'].value:.3f}"
+    difference = None if scratch is None else comparison.difference(best.name, scratch.name)
+    if scratch is None or scratch.leak_free is None or difference is None or difference.leak_free is None:
+        yield f"{_arm_name(best, contrasts)} reaches {after}"
         return
-    apart, before = found.leak_free["accuracy"], f"{scratch.leak_free['accuracy'].value:.3f}"
-    subject = _subject(speaker, arms)
-    if found.holm < ALPHA and _beyond(apart):
-        verb = "raised" if apart.value > 0 else "lowered"
-        yield f"{subject} {verb} test accuracy from {before} to {after} ({_by(apart)})"
-    else:
-        yield f"whether {subject} helped cannot be told: {before} against {after} ({_by(apart)})"
+    before = f"{scratch.leak_free['accuracy'].value:.3f}"
+    leak_free = replace(difference, scores=difference.leak_free, detectable=0.0)  # which was not estimated for these
+    yield _effect(_pretraining_of(best, contrasts), leak_free, before, after, "")
 
 
 def _single_seed(arms: Sequence[ArmResult]) -> Iterator[str]:
-    neural = _neural(arms)
+    neural = [arm for arm in arms if arm.trained]
     if neural and all(len(arm.runs) == 1 for arm in neural):
-        yield "One seed: the interval knows the test items and nothing of the luck of the draw."
+        yield "One seed: the interval covers the choice of test items, and not how far another seed would differ."
 
 
-def _worth(comparison: Comparison) -> Iterator[str]:
+# --- what labels are worth ---
+
+
+def _labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """One sentence for each base: at the largest budget whose worth has a number, or else at the first beyond all."""
-    arms = comparison.arms
-    for base in _bases(arms):
-        speaker = _speaker(arms, base)
-        ours = sorted(
-            (found for found in comparison.worth if found.arm == speaker.name), key=lambda found: found.labels
-        )
-        gains = [found for found in ours if _gains(found)]
-        known = [found for found in gains if found.value is not None]
-        if ours:
-            yield _worth_said(comparison, (known[-1:] or gains[:1] or ours[-1:])[0])
+    for arms in contrasts.bases:
+        worths = sorted((worth for worth in comparison.worth if worth.arm == arms.best.name), key=lambda w: w.labels)
+        gains = [worth for worth in worths if _saves_labels(worth)]
+        known = [worth for worth in gains if worth.value is not None]
+        for worth in known[-1:] or gains[:1] or worths[-1:]:
+            reference = comparison.arm(worth.reference)
+            name = "scratch" if reference.mode == "scratch" else _arm_name(reference, contrasts)
+            budgets = [curve.labels for curve in (*comparison.curves, reference) if curve.name == reference.name]
+            matched = matching_budget(worth, _arm_name(arms.best, contrasts), name, budgets)
+            yield f"{matched}: {_saving(worth)}."
 
 
-def _gains(found: WorthResult) -> bool:
-    return found.low is None or found.low > found.labels
+def matching_budget(worth: WorthResult, arm: str, reference: str, budgets: Sequence[int]) -> str:
+    """With how many labels the reference does as well as the arm; `budgets` are those that the reference was given.
 
-
-def _worth_said(comparison: Comparison, found: WorthResult) -> str:
-    arms = comparison.arms
-    arm, reference = comparison.arm(found.arm), comparison.arm(found.reference)
-    budgets = [curve.labels for curve in (*comparison.curves, reference) if curve.name == reference.name]
+    >>> matching_budget(WorthResult("full", "scratch", 200, 1347.2, 904.0, None, False), "full", "scratch", [50, 1800])
+    'With 200 labels full does as well as scratch with about 1,350 (95 % interval 900 to more than 1,800)'
+    """
     least, most = min(budgets), max(budgets)
-    name = "scratch" if reference.mode == "scratch" else _called(reference, arms)
-    start = f"With {_count(found.labels, 'label')} {_called(arm, arms)} does"
-    interval = f"(95 % interval {_span(found, least, most)})"
-    if found.value is None:
-        told = "pretraining is worth more labels than you have" if _gains(found) else _UNTOLD
-        return f"{start} better than {name} with all {most:,} {interval}: {told}."
-    value = _about(found.value)
-    if value <= found.labels < found.value:
-        value = round(found.value)  # so that a small gain is not rounded away
-    if found.at_most:
-        start = f"{start} no better than {name} with {least:,}"
+    if worth.value is None:
+        matched = f"better than {reference} with all {most:,}"
+    elif worth.at_most:
+        matched = f"no better than {reference} with {least:,}"
     else:
-        start = f"{start} as well as {name} with about {value:,}"
-    if _gains(found) and value > found.labels:
-        return f"{start} {interval}: pretraining is worth about {_count(value - found.labels, 'label')}."
-    if found.high is not None and found.high < found.labels:
-        return f"{start} {interval}: pretraining is not worth a label here."
-    return f"{start} {interval}: {_UNTOLD}."
+        matched = f"as well as {reference} with about {_rounded_value(worth, worth.value):,}"
+    interval = _budget_interval(worth, least, most)
+    return f"With {_count(worth.labels, 'label')} {arm} does {matched} (95 % interval {interval})"
 
 
-_UNTOLD = "whether pretraining is worth any labels cannot be told"
+def _saving(worth: WorthResult) -> str:
+    if _saves_labels(worth):
+        if worth.value is None:
+            return "pretraining is worth more labels than you have"
+        saved = _rounded_value(worth, worth.value) - worth.labels
+        if saved > 0:
+            return f"pretraining is worth about {_count(saved, 'label')}"
+    if worth.value is not None and worth.high is not None and worth.high < worth.labels:
+        return "pretraining is not worth a label here"
+    return "whether pretraining is worth any labels cannot be told"
 
 
-def _span(found: WorthResult, least: int, most: int) -> str:
-    """The interval of the labels, where its ends may lie beyond what was tried."""
-    if found.low is None:
+def _saves_labels(worth: WorthResult) -> bool:
+    return worth.low is None or worth.low > worth.labels
+
+
+def _rounded_value(worth: WorthResult, value: float) -> int:
+    rounded = _round(value)
+    return round(value) if rounded <= worth.labels < value else rounded  # a small gain must not be rounded away
+
+
+def _budget_interval(worth: WorthResult, least: int, most: int) -> str:
+    """Its ends may lie beyond the budgets that were tried."""
+    if worth.low is None:
         return f"beyond {most:,}"
-    low = f"{least:,} or fewer" if found.low <= least else f"{_about(found.low):,}"
-    if found.high is not None and found.high <= least:
+    low = f"{least:,} or fewer" if worth.low <= least else f"{_round(worth.low):,}"
+    if worth.high is not None and worth.high <= least:
         return low
-    high = f"more than {most:,}" if found.high is None else f"{_about(found.high):,}"
+    high = f"more than {most:,}" if worth.high is None else f"{_round(worth.high):,}"
     return f"{low} to {high}"

@@ -1,0 +1,107 @@
+"""Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, valid_accuracy
+
+PRETRAINED = ("full", "frozen")
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class BaseArms:
+    """The arms of one base."""
+
+    best: ArmResult  # the pretrained arm that is best on valid: it stands for the base
+    other: ArmResult | None  # the other pretrained arm: frozen where full is best, and the other way round
+    scratch: ArmResult | None
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """The arms by the part that they have in a comparison, and the pairs of them to test."""
+
+    bases: tuple[BaseArms, ...]
+    competing: tuple[ArmResult, ...]  # several bases trained the same way, best on valid first; else empty
+    neural: ArmResult | None  # the transformer that is best on valid
+    scratch: ArmResult | None
+    linear: ArmResult | None
+    majority: ArmResult | None
+    ensembles: tuple[ArmResult, ...]
+    reference: ArmResult | None
+    pairs: tuple[tuple[str, str], ...]  # (arm, minus arm)
+
+
+def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
+    """The parts of the arms; the pairs follow from them."""
+    named = {arm.name: arm for arm in arms}
+    bases = tuple(_base_arms(arms, base) for base in dict.fromkeys(arm.base for arm in arms if arm.mode in PRETRAINED))
+    competing = _competing(arms)
+    neural = _best_on_valid([arm for arm in arms if arm.trained])
+    linear = named.get("tfidf")
+    ensembles = tuple(arm for arm in arms if arm.mode == "ensemble")
+    wanted = [
+        *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
+        *((each.best.name, arm.name) for each in bases for arm in (each.scratch, each.other) if arm is not None),
+        *((competing[0].name, arm.name) for arm in competing[1:]),
+        *((arm.name, linear.name) for arm in (neural, *ensembles) if arm is not None and linear is not None),
+    ]
+    return Contrasts(
+        bases=bases,
+        competing=competing,
+        neural=neural,
+        scratch=_scratch(arms, None),
+        linear=linear,
+        majority=named.get("majority"),
+        ensembles=ensembles,
+        reference=named.get(reference),
+        pairs=tuple(_unique(wanted)),
+    )
+
+
+def is_significant(difference: DifferenceResult) -> bool:
+    """By Holm's correction, which every contrast of the comparison is part of."""
+    return difference.holm < ALPHA and excludes_zero(difference.scores["accuracy"])
+
+
+def excludes_zero(estimate: Estimate) -> bool:
+    return estimate.low > 0 or estimate.high < 0
+
+
+def _base_arms(arms: Sequence[ArmResult], base: str | None) -> BaseArms:
+    pretrained = [arm for mode in PRETRAINED for arm in arms if arm.mode == mode and arm.base == base]
+    best = _best_on_valid(pretrained)
+    assert best is not None
+    other = next((arm for arm in pretrained if arm is not best), None)
+    return BaseArms(best, other, _scratch(arms, base))
+
+
+def _best_on_valid(arms: Sequence[ArmResult]) -> ArmResult | None:
+    """The first of equals."""
+    return max(arms, key=valid_accuracy, default=None)
+
+
+def _scratch(arms: Sequence[ArmResult], base: str | None) -> ArmResult | None:
+    """The scratch arm of the base; bases of one architecture share the one there is."""
+    scratch = [arm for arm in arms if arm.mode == "scratch"]
+    return next((arm for arm in scratch if arm.base == base), scratch[0] if scratch else None)
+
+
+def _competing(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
+    for mode in PRETRAINED:
+        rivals = [arm for arm in arms if arm.mode == mode]
+        if len(rivals) > 1:
+            return tuple(sorted(rivals, key=valid_accuracy, reverse=True))
+    return ()
+
+
+def _unique(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each pair once, whichever way round."""
+    seen: set[frozenset[str]] = set()
+    for pair in pairs:
+        if frozenset(pair) not in seen:
+            seen.add(frozenset(pair))
+            yield pair
