@@ -112,7 +112,7 @@ def speeds(page: str) -> dict[str, float]:
     """Tokens a second of one card: those that the page names, and what a billion parameters would reach."""
     found = re.findall(r"^\| `([\w-]+)`[^|]*\| ([\d,]+) <!-- speed -->", page, flags=re.M)
     named = {name: float(number.replace(",", "")) for name, number in found}
-    return named | {"1 B": SHARE * PEAK / (6 * _numel(Model.hollow(*models()["1 B"])))}
+    return named | {"1 B": SHARE * PEAK / (6 * _numel(Model.empty(*models()["1 B"])))}
 
 
 def efficiency(page: str) -> Iterator[str]:
@@ -122,7 +122,7 @@ def efficiency(page: str) -> Iterator[str]:
     yield "|---" * len(columns) + "|"
     speed = speeds(page)
     for name, made in models().items():
-        model = Model.hollow(*made)
+        model = Model.empty(*made)
         for cards in CARDS:
             for split in (False, True):
                 compute = TOKENS / speed[name]

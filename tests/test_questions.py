@@ -84,7 +84,7 @@ def test_the_mask_is_what_hides_the_next_piece(experiments: Any, tiny: Any) -> N
     ids, other = torch.tensor([5, 6, 7, 8]), torch.tensor([5, 6, 7, 9])
     for arm in experiments.ARMS:
         model = experiments.build(arm, tiny, NextTokenConfig(), tiny.window).eval()
-        first, second = (model.backbone(each, Flat.of([4])) for each in (ids, other))
+        first, second = (model.backbone(each, Flat.from_lengths([4])) for each in (ids, other))
         assert torch.equal(first[:3], second[:3]) == arm.mask, arm
 
 

@@ -189,7 +189,7 @@ def hidden_loss(model: Model, batches: CausalBatches, count: int) -> float:
     for ids, targets in sequences(batches, count):
         ends = [k + 1 for k in range(len(ids)) if targets[k] != IGNORE_INDEX]
         together = torch.cat([ids[:end] for end in ends])
-        layout = Flat.of(ends)
+        layout = Flat.from_lengths(ends)
         last = model.backbone(together, layout)[layout.starts[1:].long() - 1]
         assert model.head is not None
         logits = model.head(last, layout, model.backbone)
@@ -222,7 +222,7 @@ def maps(model: Model, ids: Tensor) -> Tensor:
         found.append(plain_attention(q, k, v, square_mask(len(x)).to(x.dtype) if module.causal else None)[1])
 
     hooks = [part.register_forward_pre_hook(note) for part in model.modules() if isinstance(part, Attention)]
-    model.backbone(ids, Flat.of([len(ids)]))
+    model.backbone(ids, Flat.from_lengths([len(ids)]))
     for hook in hooks:
         hook.remove()
     return torch.stack(found)

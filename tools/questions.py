@@ -50,7 +50,10 @@ def swap() -> dict[str, Any]:
     torch.manual_seed(0)
     before = Model.build(preset("lab"), NEXT_TOKEN).eval()
     after = before.with_head(TWO_CLASSES)
-    ids, layout = torch.tensor([11, 12, 13, 14, 15, 16, 17]), Flat.of([4, 3])  # two texts, of four pieces and of three
+    ids, layout = (
+        torch.tensor([11, 12, 13, 14, 15, 16, 17]),
+        Flat.from_lengths([4, 3]),
+    )  # two texts, of four pieces and of three
     kept = {name: tensor.clone() for name, tensor in before.state_dict().items()}
     with torch.no_grad():
         vectors = [model.backbone(ids, layout) for model in (before, after)]
@@ -107,7 +110,7 @@ def counts() -> dict[str, Any]:
 
 def counted(head: HeadConfig) -> Count:
     found = count(preset("lab"), head)
-    if not count_tensors(Model.hollow(preset("lab"), head)).agrees(found):
+    if not count_tensors(Model.empty(preset("lab"), head)).agrees(found):
         sys.exit(f"the formula and the tensors of the lab's model with a {head.kind} head disagree")
     return found
 
@@ -119,7 +122,7 @@ def slips() -> set[int]:
     """
     found: set[int] = set()
     config = preset("lab")
-    for name, tensor in Model.hollow(config, TWO_CLASSES).named_parameters():
+    for name, tensor in Model.empty(config, TWO_CLASSES).named_parameters():
         sizes = {tensor.numel(), tensor.numel() // 3} if ".qkv." in name else {tensor.numel()}
         found |= sizes | ({size * config.layers for size in sizes} if ".layers." in name else set())
     return found
@@ -433,7 +436,7 @@ def by_shuffling(found: Mapping[str, Any]) -> list[float]:
 def refusal() -> str:
     """What headstart says to a next-token head without a mask."""
     try:
-        Model.hollow(preset("lab", direction="bidirectional"), NEXT_TOKEN)
+        Model.empty(preset("lab", direction="bidirectional"), NEXT_TOKEN)
     except ModelError as error:
         return str(error)
     sys.exit("question 1 says that a next-token head on a bidirectional backbone is refused, and it is not")

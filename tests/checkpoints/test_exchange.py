@@ -102,7 +102,7 @@ def test_same_numbers_as_transformers(name: str, kind: str, lengths: list[int], 
     expected = their_output(theirs, kind, ids, mask)
     by_token = kind in ("none", "masked", "next-token")
     with torch.no_grad():
-        flat = model(ids[mask], Flat.of(lengths))
+        flat = model(ids[mask], Flat.from_lengths(lengths))
         dense = model(ids, Dense(mask))
     if kind == "masked+next-sentence":
         assert_close(flat, (expected[0][mask], expected[1]))
@@ -125,8 +125,8 @@ def test_same_numbers_for_pairs_of_sentences(kind: str, tmp_path: Path) -> None:
     segments = (torch.arange(8) > 3).long().expand(2, 8) * mask
     expected = their_output(theirs, kind, ids, mask, segments)
     with torch.no_grad():
-        flat = model(ids[mask], Flat.of(lengths), segments[mask])
-        ignored = model(ids[mask], Flat.of(lengths))
+        flat = model(ids[mask], Flat.from_lengths(lengths), segments[mask])
+        ignored = model(ids[mask], Flat.from_lengths(lengths))
     if kind == "none":
         assert_close(flat, expected[mask])
         assert (flat - ignored).abs().max() > 0.01  # segments do matter here
@@ -144,7 +144,7 @@ def test_pooler(name: str, tmp_path: Path) -> None:
     ids, mask = inputs([6, 4], 1)
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=mask.long()).pooler_output
-        layout = Flat.of([6, 4])
+        layout = Flat.from_lengths([6, 4])
         pooled = model.backbone.pooled(layout.pool(model(ids[mask], layout), "first"))
     assert_close(pooled, expected)
 
@@ -258,7 +258,9 @@ def test_names_of_the_first_bert_files(tmp_path: Path) -> None:
     assert model.head_config is not None
     assert model.head_config.kind == "masked+next-sentence"
     ids, mask = inputs([5], 0)
-    assert_close(model(ids[mask], Flat.of([5]))[1], their_output(theirs, "masked+next-sentence", ids, mask)[1])
+    assert_close(
+        model(ids[mask], Flat.from_lengths([5]))[1], their_output(theirs, "masked+next-sentence", ids, mask)[1]
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
@@ -272,7 +274,7 @@ def test_a_head_that_was_left_behind(family: str, tmp_path: Path) -> None:
     model = read_published(tmp_path).model
     assert model.head_config is None
     ids, mask = inputs([5], 0)
-    assert_close(model(ids[mask], Flat.of([5])), their_output(theirs, "none", ids, mask)[0])
+    assert_close(model(ids[mask], Flat.from_lengths([5])), their_output(theirs, "none", ids, mask)[0])
 
 
 def test_gpt2_files_without_prefix_and_with_mask_buffers(tmp_path: Path) -> None:
@@ -285,7 +287,7 @@ def test_gpt2_files_without_prefix_and_with_mask_buffers(tmp_path: Path) -> None
 
     rewrite(tmp_path, age)
     ids, mask = inputs([5], 0)
-    found = read_published(tmp_path).model(ids[mask], Flat.of([5]))
+    found = read_published(tmp_path).model(ids[mask], Flat.from_lengths([5]))
     assert_close(found, their_output(theirs, "next-token", ids, mask)[0])
 
 
@@ -387,7 +389,7 @@ def test_a_folder_without_weights(bert: Path) -> None:
 
 @pytest.mark.parametrize("name", ["small", "base", "lab"])
 def test_what_transformers_has_no_form_for(name: str, tmp_path: Path) -> None:
-    model = Model.hollow(PRESETS[name])
+    model = Model.empty(PRESETS[name])
     with pytest.raises(CheckpointError, match="has no form in `transformers`"):
         write_published(Checkpoint(model), tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -28,7 +28,7 @@ def every_model() -> list[tuple[str, HeadConfig | None]]:
         for kind in HEADS:
             head = usual_head(config, kind, 3)
             try:
-                Model.hollow(config, head)
+                Model.empty(config, head)
             except HeadstartError:
                 continue
             cases.append((name, head))

@@ -90,7 +90,7 @@ def test_language_model(tmp_path: Path, ids: Tensor) -> None:
     model = open_model(tmp_path / "lab.pt").model
     assert isinstance(model.head_config, NextTokenConfig)
     with torch.no_grad():
-        found, expected = model(ids, Flat.of([len(ids)])), theirs(ids[:, None])[:, 0]
+        found, expected = model(ids, Flat.from_lengths([len(ids)])), theirs(ids[:, None])[:, 0]
     assert (found - expected).abs().max() <= 1e-5
 
 
@@ -100,7 +100,7 @@ def test_classifier_reads_the_last_token(tmp_path: Path, ids: Tensor) -> None:
     model = read_lab(tmp_path / "lab.pt").model
     assert model.head_config == ClassifierConfig(classes=3, pool="last")
     with torch.no_grad():
-        found, expected = model(ids, Flat.of([len(ids)])), theirs(ids[:, None])[-1]
+        found, expected = model(ids, Flat.from_lengths([len(ids)])), theirs(ids[:, None])[-1]
     assert (found - expected).abs().max() <= 1e-5
 
 
@@ -110,7 +110,7 @@ def test_base_alone(tmp_path: Path, ids: Tensor) -> None:
     model = read_lab(tmp_path / "lab.pt").model
     assert model.head is None
     with torch.no_grad():
-        found, expected = model(ids, Flat.of([len(ids)])), theirs(ids[:, None])[:, 0]
+        found, expected = model(ids, Flat.from_lengths([len(ids)])), theirs(ids[:, None])[:, 0]
     assert (found - expected).abs().max() <= 1e-5
 
 

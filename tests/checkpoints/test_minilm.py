@@ -54,7 +54,7 @@ def test_same_ids_and_same_vectors(minilm: Path, ours: Checkpoint) -> None:
     real = padded["attention_mask"].bool()
     for row, keep, ids in zip(padded["input_ids"], real, wrapped, strict=True):
         assert row[keep].tolist() == ids
-    layout = Flat.of([len(ids) for ids in wrapped])
+    layout = Flat.from_lengths([len(ids) for ids in wrapped])
     with torch.no_grad():
         expected = theirs(**padded)
         vectors = ours.model(torch.tensor([i for ids in wrapped for i in ids]), layout)

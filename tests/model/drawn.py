@@ -92,7 +92,7 @@ class Batch:
 
     @property
     def flat(self) -> Flat:
-        return Flat.of(self.lengths)
+        return Flat.from_lengths(self.lengths)
 
     @property
     def dense(self) -> Dense:

@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.config import ModelConfig
 from headstart.model.attention import Attention, attend, plain_attention, square_mask
 from headstart.model.layout import Dense, Flat, Layout
-from headstart.model.positions import rotary, turn
+from headstart.model.positions import rotary, rotate
 
 from .drawn import SEEDS, configs, stirred
 from .plain import one_at_a_time
@@ -103,7 +103,7 @@ def test_flat_blocks_are_plain_attention_for_each_sequence(
     lengths: list[int], causal: bool, biased: bool, dtype: torch.dtype, tolerance: float
 ) -> None:
     inputs, weight = drawn_inputs(lengths, dtype, bias=biased)
-    layout = Flat.of(lengths)
+    layout = Flat.from_lengths(lengths)
 
     def fast(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         return attend(q, k, v, layout, causal=causal, bias=bias)
@@ -171,7 +171,7 @@ def test_any_lengths(lengths: list[int], causal: bool, biased: bool) -> None:
 
     def fast(*inputs: Tensor) -> Tensor:
         q, k, v, *bias = inputs
-        return attend(q, k, v, Flat.of(lengths), causal=causal, bias=bias[0] if bias else None)
+        return attend(q, k, v, Flat.from_lengths(lengths), causal=causal, bias=bias[0] if bias else None)
 
     def plain(*inputs: Tensor) -> Tensor:
         q, k, v, *bias = inputs
@@ -188,18 +188,20 @@ def test_any_lengths(lengths: list[int], causal: bool, biased: bool) -> None:
 def test_long_sequences_which_kernels_cut_into_tiles(lengths: list[int], causal: bool) -> None:
     (q, k, v), _ = drawn_inputs(lengths, torch.float64, bias=False, heads=1, width=8)
     with torch.no_grad():
-        out = attend(q, k, v, Flat.of(lengths), causal=causal)
+        out = attend(q, k, v, Flat.from_lengths(lengths), causal=causal)
         torch.testing.assert_close(out, one_at_a_time(q, k, v, lengths, causal=causal), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
-    "layout", [Flat.of([40, 30]), Flat.of([40, 40]), Dense(torch.ones(2, 40) > 0)], ids=["ragged", "equal", "dense"]
+    "layout",
+    [Flat.from_lengths([40, 30]), Flat.from_lengths([40, 40]), Dense(torch.ones(2, 40) > 0)],
+    ids=["ragged", "equal", "dense"],
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_drops_weights_and_keeps_their_mean(layout: Layout, causal: bool) -> None:
     """With v = 1 the result is the sum of the kept weights, each doubled: 1 on average, and not always 1."""
     torch.manual_seed(0)
-    q, k = torch.randn(2, *layout.place.shape, 8, 4)
+    q, k = torch.randn(2, *layout.position.shape, 8, 4)
     out = attend(q, k, torch.ones_like(q), layout, causal=causal, dropout=0.5)
     assert out.std() > 0.05
     assert out.mean().item() == pytest.approx(1, abs=0.1)
@@ -248,7 +250,7 @@ def test_the_varlen_kernel_is_called_as_both_its_versions_want(
     monkeypatch.setattr("headstart.model.attention._varlen_can", lambda q, bias, dropout: True)
     inputs, weight = drawn_inputs(TRAILING, torch.float64, bias=False, width=width)
     out, gradients = result_and_gradients(
-        lambda q, k, v: attend(q, k, v, Flat.of(TRAILING), causal=causal), inputs, weight
+        lambda q, k, v: attend(q, k, v, Flat.from_lengths(TRAILING), causal=causal), inputs, weight
     )
     expected, expected_gradients = result_and_gradients(
         lambda q, k, v: one_at_a_time(q, k, v, TRAILING, causal=causal), inputs, weight
@@ -277,7 +279,7 @@ def test_varlen_is_plain_attention_for_each_sequence(
     counted.__signature__ = inspect.signature(real)  # type: ignore[attr-defined]
     monkeypatch.setattr(varlen, "varlen_attn", counted)
     inputs, weight = drawn_inputs(lengths, dtype, bias=False, width=width, device="cuda")
-    layout = Flat.of(lengths, "cuda")
+    layout = Flat.from_lengths(lengths, "cuda")
     out, gradients = result_and_gradients(lambda q, k, v: attend(q, k, v, layout, causal=causal), inputs, weight)
     assert ran
     exact = [x.detach().double().requires_grad_() for x in inputs]
@@ -297,7 +299,7 @@ def test_blocks_on_cuda_are_plain_attention_too(lengths: list[int], causal: bool
     inputs, weight = drawn_inputs(lengths, torch.float32, bias=biased, device="cuda")
 
     def fast(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        return attend(q, k, v, Flat.of(lengths, "cuda"), causal=causal, bias=bias)
+        return attend(q, k, v, Flat.from_lengths(lengths, "cuda"), causal=causal, bias=bias)
 
     def plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         return one_at_a_time(q, k, v, lengths, causal=causal, bias=bias)
@@ -333,19 +335,19 @@ def test_multi_head_attention_written_out(data: st.DataObject, seed: int) -> Non
         mine = slice(head * width, (head + 1) * width)
         qh, kh, vh = q[:, mine], k[:, mine], v[:, mine]
         if angles is not None:
-            qh, kh = turn(qh[:, None], angles)[:, 0], turn(kh[:, None], angles)[:, 0]
+            qh, kh = rotate(qh[:, None], angles)[:, 0], rotate(kh[:, None], angles)[:, 0]
         mask = torch.zeros(n, n, dtype=torch.float64) if bias is None else bias[head]
         if config.direction == "causal":
             mask = mask + square_mask(n)
         mixed.append(plain_attention(qh, kh, vh, mask)[0])
     expected = F.linear(torch.cat(mixed, -1), module.out.weight, module.out.bias)
-    torch.testing.assert_close(module(x, Flat.of([n]), angles, bias), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(module(x, Flat.from_lengths([n]), angles, bias), expected, rtol=0, atol=1e-10)
 
 
 def test_attention_drops_weights_in_training_alone() -> None:
     config = ModelConfig(vocabulary=5, width=8, layers=1, heads=2, feed_forward=8, attention_dropout=0.5)
     module = stirred(Attention(config), seed=0)
-    x, layout = torch.randn(6, 8), Flat.of([4, 2])
+    x, layout = torch.randn(6, 8), Flat.from_lengths([4, 2])
     torch.manual_seed(0)
     with torch.no_grad():
         still = module(x, layout, None, None)

@@ -67,7 +67,7 @@ def test_every_layout_gives_what_each_sequence_gives_by_itself(data: st.DataObje
     segments = batch.split(batch.segments) if batch.segments is not None else [None] * len(batch.lengths)
     alone = torch.cat(
         [
-            backbone(ids, Flat.of([len(ids)]), segment)
+            backbone(ids, Flat.from_lengths([len(ids)]), segment)
             for ids, segment in zip(batch.split(batch.ids), segments, strict=True)
         ]
     )
@@ -142,10 +142,10 @@ def test_a_causal_model_does_not_see_ahead(data: st.DataObject, seed: int, dtype
     backbone = stirred(Backbone(c), seed).to(dtype)
     s = data.draw(st.integers(0, len(batch.lengths) - 1))
     begin = sum(batch.lengths[:s])
-    place = data.draw(st.integers(1, batch.lengths[s] - 1))
-    ahead = slice(begin + place, begin + batch.lengths[s])
+    position = data.draw(st.integers(1, batch.lengths[s] - 1))
+    ahead = slice(begin + position, begin + batch.lengths[s])
     before, after = run(backbone, batch), run(backbone, batch, changed(batch.ids, ahead))
-    assert torch.equal(before[: begin + place], after[: begin + place])
+    assert torch.equal(before[: begin + position], after[: begin + position])
     assert torch.equal(before[ahead.stop :], after[ahead.stop :])
     assert not torch.equal(before[ahead], after[ahead])
 
@@ -186,7 +186,7 @@ def test_empty_sequences_at_the_end_change_nothing(data: st.DataObject, seed: in
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
     backbone = stirred(Backbone(c), seed).double()
-    filled = Flat.of([*batch.lengths, 0, 0])
+    filled = Flat.from_lengths([*batch.lengths, 0, 0])
     torch.testing.assert_close(
         backbone(batch.ids, filled, batch.segments), run_flat(backbone, batch), rtol=0, atol=1e-10
     )
@@ -206,7 +206,7 @@ def test_no_gradient_crosses_from_one_sequence_to_another_or_back_in_time(data: 
     if c.direction == "causal":
         seen &= places <= places[token]
 
-    embedded = backbone.embeddings(batch.ids, batch.flat.place, batch.segments).detach().requires_grad_()
+    embedded = backbone.embeddings(batch.ids, batch.flat.position, batch.segments).detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backbone.embeddings, "forward", lambda *_: embedded)
         out = run_flat(backbone, batch)[token]
@@ -229,11 +229,11 @@ def test_nothing_moves_in_long_sequences_either(layout: str, dtype: torch.dtype,
         batch = replace(batch, ids=torch.arange(2 * length) % VOCABULARY)
     run = run_dense if layout == "dense" else run_flat
     before = run(backbone, batch)
-    for place in (1, 31, 32, length - 1):
-        after = run(backbone, batch, changed(batch.ids, slice(place, length)))
-        assert torch.equal(before[:place], after[:place])
+    for position in (1, 31, 32, length - 1):
+        after = run(backbone, batch, changed(batch.ids, slice(position, length)))
+        assert torch.equal(before[:position], after[:position])
         assert torch.equal(before[length:], after[length:])
-        assert not torch.equal(before[place], after[place])
+        assert not torch.equal(before[position], after[position])
 
 
 @settings(max_examples=30)
@@ -246,8 +246,8 @@ def test_a_bidirectional_model_does_see_ahead(data: st.DataObject, seed: int) ->
     backbone = stirred(Backbone(c), seed).double()
     last = batch.lengths[0] - 1
     before, after = run_flat(backbone, batch), run_flat(backbone, batch, changed(batch.ids, slice(last, last + 1)))
-    for place in range(last):
-        assert not torch.equal(before[place], after[place])
+    for position in range(last):
+        assert not torch.equal(before[position], after[position])
 
 
 # Positions
@@ -262,7 +262,7 @@ def test_without_positions_the_order_of_the_tokens_is_nothing(data: st.DataObjec
     length = data.draw(st.integers(2, c.window))
     ids = torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(seed))
     order = torch.tensor(data.draw(st.permutations(range(length))))
-    layout = Flat.of([length])
+    layout = Flat.from_lengths([length])
     torch.testing.assert_close(backbone(ids[order], layout), backbone(ids, layout)[order], rtol=0, atol=1e-10)
 
 
@@ -274,7 +274,7 @@ def test_with_positions_the_order_is_something(positions: str, data: st.DataObje
     c: ModelConfig = data.draw(configs(direction="bidirectional", positions=positions))
     backbone = stirred(Backbone(c), seed).double()
     forth, back = torch.tensor([1, 2, 3, 4]), torch.tensor([4, 3, 2, 1])
-    layout = Flat.of([4])
+    layout = Flat.from_lengths([4])
     assert (backbone(forth, layout) - backbone(back, layout).flip(0)).abs().max() > 1e-6
 
 
@@ -282,7 +282,7 @@ def test_with_positions_the_order_is_something(positions: str, data: st.DataObje
 @torch.no_grad()
 def test_positions_on_the_scores_begin_anew_in_each_sequence(positions: str) -> None:
     backbone = stirred(Backbone(config(positions=positions)), seed=1).double()
-    vectors = backbone(torch.tensor([1, 2, 3, 1, 2, 3]), Flat.of([3, 3]))
+    vectors = backbone(torch.tensor([1, 2, 3, 1, 2, 3]), Flat.from_lengths([3, 3]))
     torch.testing.assert_close(vectors[:3], vectors[3:], rtol=0, atol=1e-12)
 
 
@@ -295,8 +295,8 @@ def test_a_relative_bias_is_added_to_the_scores_of_every_layer() -> None:
     backbone.relative.weight.fill_(-1e9)
     backbone.relative.weight[0] = 0  # bucket 0: no distance
     ids = torch.tensor([5, 6, 7, 8])
-    alone = torch.cat([backbone(ids[:1], Flat.of([1])), backbone(ids[:2], Flat.of([2]))[1:]])
-    torch.testing.assert_close(backbone(ids, Flat.of([4]))[:2], alone, rtol=0, atol=1e-10)
+    alone = torch.cat([backbone(ids[:1], Flat.from_lengths([1])), backbone(ids[:2], Flat.from_lengths([2]))[1:]])
+    torch.testing.assert_close(backbone(ids, Flat.from_lengths([4]))[:2], alone, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -310,9 +310,9 @@ def test_a_relative_bias_tells_left_from_right() -> None:
     backbone.relative.weight.fill_(-1e9)
     backbone.relative.weight[5] = 0  # 4 buckets look left, and 4 + 1 is one step right
     ids = torch.tensor([5, 6, 7, 8, 9])
-    before = backbone(ids, Flat.of([5]))
-    for place, movers in [(0, [0, 4]), (2, [1, 2, 4]), (4, [3, 4])]:
-        after = backbone(changed(ids, slice(place, place + 1)), Flat.of([5]))
+    before = backbone(ids, Flat.from_lengths([5]))
+    for position, movers in [(0, [0, 4]), (2, [1, 2, 4]), (4, [3, 4])]:
+        after = backbone(changed(ids, slice(position, position + 1)), Flat.from_lengths([5]))
         assert (before != after).any(1).nonzero().flatten().tolist() == movers
 
 
@@ -322,11 +322,11 @@ def test_a_relative_bias_tells_left_from_right() -> None:
 def test_embeddings_drop_in_training_alone() -> None:
     part = Embeddings(config(dropout=0.5)).eval()
     ids = torch.zeros(50, dtype=torch.long)
-    place = torch.zeros(50, dtype=torch.long)
+    position = torch.zeros(50, dtype=torch.long)
     torch.manual_seed(0)
-    still = part(ids, place, None)
-    assert torch.equal(part(ids, place, None), still)
-    dropped = part.train()(ids, place, None)
+    still = part(ids, position, None)
+    assert torch.equal(part(ids, position, None), still)
+    dropped = part.train()(ids, position, None)
     assert 0.3 < (dropped == 0).float().mean() < 0.7
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], 2 * still[kept])
@@ -341,13 +341,13 @@ def test_embeddings_written_out(data: st.DataObject, seed: int) -> None:
     ids, places, segments = [3, 1, 4], [0, 1, 5], [0, 2, 1]
     segments = [min(s, max(c.segments - 1, 0)) for s in segments]
     rows = []
-    for token, place, segment in zip(ids, places, segments, strict=True):
+    for token, position, segment in zip(ids, places, segments, strict=True):
         x = part.tokens.weight[token] * (c.width**0.5 if c.embedding_scale else 1)
         if c.positions == "sinusoidal":
-            x = x + sinusoidal(WINDOW, c.width)[place].double()
+            x = x + sinusoidal(WINDOW, c.width)[position].double()
         if c.positions in ("learned", "relative"):
             assert part.positions is not None
-            x = x + part.positions.weight[place + c.position_offset]
+            x = x + part.positions.weight[position + c.position_offset]
         if c.segments:
             assert part.segments is not None
             x = x + part.segments.weight[segment]
@@ -363,14 +363,14 @@ def test_embeddings_written_out(data: st.DataObject, seed: int) -> None:
 @torch.no_grad()
 def test_a_text_without_segments_lies_in_segment_0() -> None:
     backbone = stirred(Backbone(config(segments=2)), seed=0)
-    ids, layout = torch.tensor([1, 2, 3]), Flat.of([3])
+    ids, layout = torch.tensor([1, 2, 3]), Flat.from_lengths([3])
     assert torch.equal(backbone(ids, layout), backbone(ids, layout, torch.tensor([0, 0, 0])))
     assert not torch.equal(backbone(ids, layout), backbone(ids, layout, torch.tensor([0, 0, 1])))
 
 
 def test_a_position_table_that_begins_late_is_used_from_its_offset_to_its_end() -> None:
     backbone = Backbone(config(position_offset=2))
-    backbone(torch.zeros(WINDOW, dtype=torch.long), Flat.of([WINDOW])).square().sum().backward()
+    backbone(torch.zeros(WINDOW, dtype=torch.long), Flat.from_lengths([WINDOW])).square().sum().backward()
     assert backbone.embeddings.positions is not None
     gradient = backbone.embeddings.positions.weight.grad
     assert gradient is not None
@@ -384,10 +384,10 @@ def test_a_position_table_that_begins_late_is_used_from_its_offset_to_its_end() 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative", "none"])
 def test_a_sequence_may_fill_the_window_and_no_more(positions: str) -> None:
     backbone = Backbone(config(positions=positions))
-    assert backbone(torch.zeros(WINDOW, dtype=torch.long), Flat.of([WINDOW])).shape == (WINDOW, 8)
+    assert backbone(torch.zeros(WINDOW, dtype=torch.long), Flat.from_lengths([WINDOW])).shape == (WINDOW, 8)
     long = torch.zeros(WINDOW + 1, dtype=torch.long)
     for ids, layout in [
-        (long, Flat.of([WINDOW + 1])),
+        (long, Flat.from_lengths([WINDOW + 1])),
         (long[None], Dense(torch.ones(1, WINDOW + 1, dtype=torch.bool))),
     ]:
         with pytest.raises(ModelError, match=r"13 tokens is longer than the model's window of 12: cut it, or"):
@@ -399,7 +399,7 @@ def test_the_last_norm_belongs_to_pre_norm_models() -> None:
     for norm in ("pre", "post"):
         backbone = Backbone(config(norm=norm)).double()
         assert (backbone.norm is not None) == (norm == "pre")
-        vectors = backbone(torch.arange(6), Flat.of([6]))
+        vectors = backbone(torch.arange(6), Flat.from_lengths([6]))
         torch.testing.assert_close(vectors.mean(-1), torch.zeros(6).double(), rtol=0, atol=1e-7)
         torch.testing.assert_close(vectors.var(-1, unbiased=False), torch.ones(6).double(), rtol=0, atol=1e-3)
 
@@ -430,7 +430,7 @@ def test_tables_that_a_formula_gives_are_not_saved(positions: str) -> None:
 def test_autocast_to_bfloat16_trains(positions: str, lengths: list[int]) -> None:
     """Half precision in the middle of things: it runs, it stays near, and gradients are real numbers."""
     backbone = stirred(Backbone(config(positions=positions)), seed=5, scale=0.1)
-    ids, layout = torch.arange(6), Flat.of(lengths)
+    ids, layout = torch.arange(6), Flat.from_lengths(lengths)
     exact = backbone(ids, layout)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         near = backbone(ids, layout)
@@ -460,7 +460,7 @@ def test_a_text_read_step_by_step_gives_what_it_gives_at_once(data: st.DataObjec
         torch.testing.assert_close(vectors, at_once[:, begin : begin + length], rtol=0, atol=1e-10)
         assert torch.equal(backbone(now, layout), vectors)  # a step that is taken again gives the same again
         begin += length
-        layout = layout.then(following)
+        layout = layout.next(following)
 
 
 @torch.no_grad()
@@ -469,8 +469,8 @@ def test_two_ways_on_from_one_prompt_do_not_mix() -> None:
     prompt = Cached(torch.ones(1, 3, dtype=torch.bool))
     backbone(torch.tensor([[1, 2, 3]]), prompt)
     for token in (4, 5, 4):
-        step = backbone(torch.tensor([[token]]), prompt.then(1))
-        at_once = backbone(torch.tensor([1, 2, 3, token]), Flat.of([4]))
+        step = backbone(torch.tensor([[token]]), prompt.next(1))
+        at_once = backbone(torch.tensor([1, 2, 3, token]), Flat.from_lengths([4]))
         torch.testing.assert_close(step[0, 0], at_once[-1], rtol=0, atol=1e-10)
 
 
@@ -479,7 +479,7 @@ def test_steps_may_fill_the_window_and_no_more() -> None:
     layout = Cached(torch.ones(1, WINDOW, dtype=torch.bool))
     backbone(torch.zeros(1, WINDOW, dtype=torch.long), layout)
     with pytest.raises(ModelError, match="13 tokens is longer than the model's window of 12"):
-        backbone(torch.zeros(1, 1, dtype=torch.long), layout.then(1))
+        backbone(torch.zeros(1, 1, dtype=torch.long), layout.next(1))
 
 
 def test_a_bidirectional_model_cannot_read_step_by_step() -> None:
@@ -511,12 +511,12 @@ def test_on_a_gpu_as_on_a_cpu(changes: dict[str, object], half: bool, lengths: l
     backbone = stirred(Backbone(c), seed=6, scale=0.1)
     ids = torch.randint(VOCABULARY, (sum(lengths),), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = backbone.double()(ids, Flat.of(lengths)).float()
+        expected = backbone.double()(ids, Flat.from_lengths(lengths)).float()
     backbone.float().cuda()
 
     def run(ids: Tensor) -> Tensor:
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
-            vectors: Tensor = backbone(ids.cuda(), Flat.of(lengths, "cuda"))
+            vectors: Tensor = backbone(ids.cuda(), Flat.from_lengths(lengths, "cuda"))
         return vectors.float()
 
     vectors = run(ids)

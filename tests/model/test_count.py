@@ -1,6 +1,6 @@
 """The formula against the real tensors, block by block; and both against totals known from elsewhere.
 
-Models are built hollow here: with shapes, and no numbers.
+Models are built on the meta device here: shapes without memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TWO = ClassifierConfig(classes=2, pool="last")
 
 
 def assert_they_agree(config: ModelConfig, head: HeadConfig | None) -> None:
-    tensors, counted = count_tensors(Model.hollow(config, head)), count(config, head)
+    tensors, counted = count_tensors(Model.empty(config, head)), count(config, head)
     assert {b.name: b.number for b in counted.blocks if not b.shared} == tensors.blocks
     assert (counted.total, counted.trainable) == (tensors.total, tensors.trainable)
     assert tensors.agrees(counted)
@@ -89,7 +89,7 @@ def test_frozen_and_trainable_are_told_apart_by_formula_and_by_tensors(data: st.
     config: ModelConfig = data.draw(configs())
     head = data.draw(st.none() | heads_of(config))
     counted = count(config, head, frozen=True)
-    assert count_tensors(Model.hollow(config, head).freeze()).agrees(counted)
+    assert count_tensors(Model.empty(config, head).freeze()).agrees(counted)
     assert counted.total == count(config, head).total
     assert counted.trainable < counted.total
 
@@ -103,7 +103,7 @@ def blocks(counted: Count) -> dict[str, int]:
 
 def test_the_labs_language_model() -> None:
     counted = count(preset("lab"), NextTokenConfig())
-    assert counted.total == count_tensors(Model.hollow(preset("lab"), NextTokenConfig())).total == 21_018_401
+    assert counted.total == count_tensors(Model.empty(preset("lab"), NextTokenConfig())).total == 21_018_401
     assert blocks(counted)["token embedding"] == 10_000_200
     assert sum(block.each for block in counted.blocks if block.copies == 4) == 242_000
     assert sum(block.number for block in counted.blocks if block.part == "head") == 10_050_201
@@ -111,7 +111,7 @@ def test_the_labs_language_model() -> None:
 
 def test_the_labs_classifier() -> None:
     counted = count(preset("lab"), TWO)
-    assert counted.total == count_tensors(Model.hollow(preset("lab"), TWO)).total == 10_968_602
+    assert counted.total == count_tensors(Model.empty(preset("lab"), TWO)).total == 10_968_602
     assert blocks(counted)["head: classifier"] == 402
     assert count(preset("lab"), TWO, frozen=True).trainable == 402
 
@@ -123,7 +123,7 @@ def test_bert_base_with_its_pooler() -> None:
 
 def test_gpt2_with_its_tied_head_counted_once() -> None:
     counted = count(preset("gpt2"), NextTokenConfig())
-    assert counted.total == count_tensors(Model.hollow(preset("gpt2"), NextTokenConfig())).total == 124_439_808
+    assert counted.total == count_tensors(Model.empty(preset("gpt2"), NextTokenConfig())).total == 124_439_808
     (shared,) = [block for block in counted.blocks if block.shared]
     assert (shared.name, shared.number, shared.part) == ("head: vocabulary", 50_257 * 768, "head")
     assert count(preset("gpt2")).total == counted.total

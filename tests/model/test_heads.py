@@ -136,7 +136,7 @@ def vectors_of(model: Model, ids: Tensor, layout: Flat | Dense) -> Tensor:
     return vectors
 
 
-IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.of([3, 2, 1])
+IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.from_lengths([3, 2, 1])
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -347,7 +347,7 @@ def test_an_untied_head_has_a_weight_of_its_own() -> None:
 def test_the_loss_of_a_tied_head_reaches_the_embedding_from_both_ends(tied: bool) -> None:
     """Token 6 is never read: only as an answer can the loss touch its row, and only where the head is tied."""
     model = Model.build(causal(tied=tied), NextTokenConfig())
-    loss = F.cross_entropy(model(torch.tensor([1, 2, 3]), Flat.of([3])), torch.tensor([2, 3, 6]))
+    loss = F.cross_entropy(model(torch.tensor([1, 2, 3]), Flat.from_lengths([3])), torch.tensor([2, 3, 6]))
     torch.autograd.backward(loss)
     gradient = model.backbone.embeddings.tokens.weight.grad
     assert gradient is not None

@@ -123,7 +123,7 @@ def test_both_halves_of_a_layer_drop_in_training_alone(norm: Norm, silent: str) 
     layer = stirred(Layer(config(norm=norm, dropout=0.5, attention_dropout=0.0)), seed=1)
     for parameter in layer.get_submodule(silent).parameters():
         parameter.data.zero_()
-    x, layout = torch.randn(6, 8), Flat.of([4, 2])
+    x, layout = torch.randn(6, 8), Flat.from_lengths([4, 2])
     torch.manual_seed(0)
     with torch.no_grad():
         still = layer(x, layout, None, None)

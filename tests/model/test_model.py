@@ -19,7 +19,7 @@ from headstart.model.model import Model
 
 from .drawn import SEEDS, Batch, batches, configs, heads_of, stirred
 
-IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.of([3, 2, 1])
+IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.from_lengths([3, 2, 1])
 TWO = ClassifierConfig(classes=2, pool="last")
 
 
@@ -49,19 +49,19 @@ def test_segments_reach_the_embeddings() -> None:
 
 @settings(max_examples=40)
 @given(st.data(), SEEDS)
-def test_a_hollow_model_is_filled_from_a_state_dict(data: st.DataObject, seed: int) -> None:
+def test_an_empty_model_is_filled_from_a_state_dict(data: st.DataObject, seed: int) -> None:
     """Its parameters take no memory; what a formula gives is there from the start; filled, it is the same model."""
     c: ModelConfig = data.draw(configs())
     head = data.draw(heads_of(c))
     batch: Batch = data.draw(batches(c))
-    model, hollow = stirred(Model.build(c, head), seed), Model.hollow(c, head).eval()
-    assert {p.device.type for p in hollow.parameters()} == {"meta"}
-    assert {b.device.type for b in hollow.buffers()} <= {"cpu"}
-    assert {name: p.shape for name, p in hollow.named_parameters()} == {
+    model, empty = stirred(Model.build(c, head), seed), Model.empty(c, head).eval()
+    assert {p.device.type for p in empty.parameters()} == {"meta"}
+    assert {b.device.type for b in empty.buffers()} <= {"cpu"}
+    assert {name: p.shape for name, p in empty.named_parameters()} == {
         name: p.shape for name, p in model.named_parameters()
     }
-    hollow.load_state_dict(model.state_dict(), strict=True, assign=True)
-    assert_same(model(batch.ids, batch.flat, batch.segments), hollow(batch.ids, batch.flat, batch.segments))
+    empty.load_state_dict(model.state_dict(), strict=True, assign=True)
+    assert_same(model(batch.ids, batch.flat, batch.segments), empty(batch.ids, batch.flat, batch.segments))
 
 
 # The swap
@@ -250,11 +250,11 @@ def test_a_state_dict_is_all_there_is(data: st.DataObject, seed: int) -> None:
     assert_same(one(batch.ids, batch.flat, batch.segments), two(batch.ids, batch.flat, batch.segments))
 
 
-def test_a_hollow_model_needs_no_compiler() -> None:
+def test_an_empty_model_needs_no_compiler() -> None:
     """To import it takes longer than to read most models."""
     code = (
         "import sys; from headstart.config import NextTokenConfig; from headstart.model.model import Model; "
-        "from headstart.model.presets import preset; Model.hollow(preset('lab'), NextTokenConfig()); "
+        "from headstart.model.presets import preset; Model.empty(preset('lab'), NextTokenConfig()); "
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

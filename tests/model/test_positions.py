@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from headstart.model.positions import relative_buckets, rotary, sinusoidal, turn
+from headstart.model.positions import relative_buckets, rotary, rotate, sinusoidal
 
 from .drawn import SEEDS
 
@@ -36,17 +36,17 @@ def test_sinusoidal_starts_at_sine_0_and_cosine_1() -> None:
 @pytest.mark.parametrize("head_width", [2, 6, 64])
 def test_rotary_angles_grow_with_the_place_and_slow_with_the_pair(head_width: int) -> None:
     table = rotary(9, head_width)
-    for place in range(9):
+    for position in range(9):
         for pair in range(head_width // 2):
-            angle = place * 10_000 ** (-2 * pair / head_width)
-            assert table[place, 0, pair].item() == pytest.approx(math.cos(angle), abs=1e-5)
-            assert table[place, 1, pair].item() == pytest.approx(math.sin(angle), abs=1e-5)
+            angle = position * 10_000 ** (-2 * pair / head_width)
+            assert table[position, 0, pair].item() == pytest.approx(math.cos(angle), abs=1e-5)
+            assert table[position, 1, pair].item() == pytest.approx(math.sin(angle), abs=1e-5)
 
 
 @given(SEEDS, st.sampled_from([2, 4, 10]), st.integers(1, 30))
 def test_turning_keeps_every_length(seed: int, head_width: int, length: int) -> None:
     x = torch.randn(length, 3, head_width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    turned = turn(x, rotary(length, head_width).double())
+    turned = rotate(x, rotary(length, head_width).double())
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), rtol=1e-6, atol=0)
 
 
@@ -57,13 +57,13 @@ def test_turning_is_multiplying_complex_numbers(seed: int, head_width: int) -> N
     a, b = x.numpy()[..., : head_width // 2], x.numpy()[..., head_width // 2 :]
     angle = np.arange(5)[:, None, None] * 10_000.0 ** (-2 * np.arange(head_width // 2) / head_width)
     expected = (a + 1j * b) * np.exp(1j * angle)
-    turned = turn(x, rotary(5, head_width)).numpy()
+    turned = rotate(x, rotary(5, head_width)).numpy()
     np.testing.assert_allclose(turned, np.concatenate([expected.real, expected.imag], -1), atol=1e-5)
 
 
 def test_nothing_is_turned_at_place_0() -> None:
     x = torch.randn(1, 2, 6)
-    assert torch.equal(turn(x, rotary(1, 6)), x)
+    assert torch.equal(rotate(x, rotary(1, 6)), x)
 
 
 @given(SEEDS, st.integers(0, 20), st.integers(0, 20), st.integers(0, 40))
@@ -73,7 +73,7 @@ def test_a_score_of_turned_vectors_depends_on_their_distance_alone(seed: int, i:
     angles = rotary(64, 8).double()
 
     def score(query_place: int, key_place: int) -> float:
-        return float((turn(q, angles[query_place]) * turn(k, angles[key_place])).sum())
+        return float((rotate(q, angles[query_place]) * rotate(k, angles[key_place])).sum())
 
     assert score(i + shift, j + shift) == pytest.approx(score(i, j), abs=1e-4)
 
@@ -81,21 +81,21 @@ def test_a_score_of_turned_vectors_depends_on_their_distance_alone(seed: int, i:
 def test_a_score_of_turned_vectors_does_depend_on_their_distance() -> None:
     q = torch.ones(1, 8)
     angles = rotary(8, 8)
-    scores = [float((turn(q, angles[0]) * turn(q, angles[place])).sum()) for place in range(8)]
+    scores = [float((rotate(q, angles[0]) * rotate(q, angles[position])).sum()) for position in range(8)]
     assert scores[0] == pytest.approx(8)
     assert all(scores[0] - score > 0.1 for score in scores[1:])
 
 
 def test_turning_keeps_the_precision_of_what_it_turns() -> None:
-    assert turn(torch.zeros(3, 1, 4, dtype=torch.bfloat16), rotary(3, 4)).dtype == torch.bfloat16
-    assert turn(torch.zeros(3, 1, 4, dtype=torch.float64), rotary(3, 4)).dtype == torch.float64
+    assert rotate(torch.zeros(3, 1, 4, dtype=torch.bfloat16), rotary(3, 4)).dtype == torch.bfloat16
+    assert rotate(torch.zeros(3, 1, 4, dtype=torch.float64), rotary(3, 4)).dtype == torch.float64
 
 
 @pytest.mark.parametrize("buckets", [4, 8, 16, 32, 64])
 @pytest.mark.parametrize("length", [1, 2, 9, 130, 512])
 def test_relative_buckets_are_those_of_mpnet_and_t5(length: int, buckets: int) -> None:
-    place = torch.arange(length)
-    offset = place[None, :] - place[:, None]
+    position = torch.arange(length)
+    offset = position[None, :] - position[:, None]
     ours = relative_buckets(length, buckets)
     assert torch.equal(ours, MPNetEncoder.relative_position_bucket(offset, num_buckets=buckets, max_distance=128))
     assert torch.equal(ours, T5Attention._relative_position_bucket(offset, num_buckets=buckets, max_distance=128))

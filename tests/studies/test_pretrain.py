@@ -64,7 +64,7 @@ def test_bits_per_byte_are_the_losses_of_the_whole_text(world: Path, tokenizer: 
     for number in range(len(documents)):
         ids = torch.tensor([tokenizer.start, *documents[number].tolist(), tokenizer.end])
         with torch.no_grad():
-            logits = model(ids, Flat.of([len(ids)]))
+            logits = model(ids, Flat.from_lengths([len(ids)]))
         nats -= torch.log_softmax(logits, -1)[torch.arange(len(ids) - 1), ids[1:]].sum().item()
     assert result["valid"]["bits_per_byte"] == pytest.approx(nats / math.log(2) / int(documents.bytes.sum()), rel=1e-4)
 

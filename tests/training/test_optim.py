@@ -62,7 +62,7 @@ def gradients(model: Model, step: int) -> None:
     source = torch.Generator().manual_seed(step)
     model.zero_grad()
     ids = torch.randint(11, (12,), generator=source)
-    logits = model(ids, Flat.of([5, 7]))
+    logits = model(ids, Flat.from_lengths([5, 7]))
     loss = (logits**2).sum() + sum((p * torch.randn(p.shape, generator=source)).sum() for p in model.parameters())
     loss.backward()
 

@@ -211,7 +211,9 @@ def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = N
     """log p / (1 - p), by the model's plain forward pass on one sequence."""
     given_segments = None if segments is None else torch.as_tensor(np.array(segments))
     with torch.no_grad():
-        logits = classifier.model(torch.as_tensor(np.array(ids)), Flat.of([len(ids)]), given_segments)[0].double()
+        logits = classifier.model(torch.as_tensor(np.array(ids)), Flat.from_lengths([len(ids)]), given_segments)[
+            0
+        ].double()
     number = classifier.labels.index(label)
     others = [float(z) for k, z in enumerate(logits) if k != number]
     return float(logits[number]) - math.log(sum(math.exp(z) for z in others))

@@ -79,7 +79,7 @@ def test_every_candidate_comes_with_its_sentence(words: Tokenizer) -> None:
 def test_while_one_mask_is_filled_the_others_stay_masks(words: Tokenizer) -> None:
     model = tiny()
     together = fill(model, words, "un [MASK] [MASK] quatre", top=10)
-    logits = model(torch.tensor([2, 5, 4, 4, 8, 3]), Flat.of([6])).detach()
+    logits = model(torch.tensor([2, 5, 4, 4, 8, 3]), Flat.from_lengths([6])).detach()
     for mask, row in zip(together, logits[2:4].softmax(-1), strict=True):
         for candidate in mask.candidates:
             assert candidate.probability == pytest.approx(float(row[candidate.id]), abs=1e-6)
@@ -196,7 +196,7 @@ def test_a_model_that_has_learned_to_count_fills_the_gaps(words: Tokenizer) -> N
     model = Model.build(preset("small", vocabulary=words.size, **changes), MaskedConfig())
     counting = words.encode(" ".join(WORDS * 2))
     ids = torch.cat([torch.tensor(words.wrap(counting[first:], window=8)[0]) for first in range(10)])
-    layout = Flat.of([8] * 10)
+    layout = Flat.from_lengths([8] * 10)
     draw = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(300):

@@ -83,7 +83,7 @@ def endless(model: Model) -> Model:
 
 def last_logits(model: Model, ids: list[int]) -> Tensor:
     with torch.no_grad():
-        logits: Tensor = model(torch.tensor(ids), Flat.of([len(ids)]))[-1]
+        logits: Tensor = model(torch.tensor(ids), Flat.from_lengths([len(ids)]))[-1]
     return logits
 
 
@@ -125,7 +125,7 @@ def test_a_text_read_in_steps_gives_the_vectors_of_the_whole(name: str, steps: t
     with torch.no_grad():
         whole = model.backbone(ids, Dense(torch.ones(2, 9, dtype=torch.bool)))
         for part in parts:
-            layout = Cached(torch.ones_like(part).bool()) if layout is None else layout.then(part.shape[1])
+            layout = Cached(torch.ones_like(part).bool()) if layout is None else layout.next(part.shape[1])
             model.backbone(part, layout)
             vectors.append(model.backbone(part, layout))
     torch.testing.assert_close(torch.cat(vectors, 1), whole, rtol=0, atol=1e-5)
@@ -149,7 +149,7 @@ def test_a_cache_keeps_within_the_window_and_to_causal_models() -> None:
     with torch.no_grad():
         model.backbone(torch.zeros(1, WINDOW, dtype=torch.long), layout)
         with pytest.raises(ModelError, match=f"a sequence of {WINDOW + 1} tokens is longer"):
-            model.backbone(torch.zeros(1, 1, dtype=torch.long), layout.then(1))
+            model.backbone(torch.zeros(1, 1, dtype=torch.long), layout.next(1))
     both_ways = Model.build(preset("small", vocabulary=10, width=16, **TINY)).eval()
     with pytest.raises(ModelError, match="bidirectional model looks ahead"):
         both_ways.backbone(torch.zeros(1, 2, dtype=torch.long), Cached(torch.ones(1, 2, dtype=torch.bool)))

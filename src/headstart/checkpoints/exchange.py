@@ -64,7 +64,7 @@ def read_published(folder: Path) -> Checkpoint:
     tensors = _tidy(tensors, family, head_kind)
     pooler = any(name.endswith("pooler.dense.weight") for name in tensors)
     config = family.read_settings(theirs, pooler=pooler, where=str(where))
-    model = Model.hollow(config, _read_head(theirs, tensors, family, head_kind, weights))
+    model = Model.empty(config, _read_head(theirs, tensors, family, head_kind, weights))
     tensors = rename_in(_without_copies(tensors, family, weights), family.tensor_sources(model), str(weights))
     labels = _read_labels(theirs) if head_kind == "classifier" else ()
     return Checkpoint(fill(model, tensors, str(weights)), labels, _read_tokenizer(folder))

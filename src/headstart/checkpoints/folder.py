@@ -88,7 +88,7 @@ def load(folder: str | Path) -> Checkpoint:
         raise CheckpointError(f"{config_path}: 'temperature' is {temperature!r}, expected a number above 0")
     config = ModelConfig.from_mapping(description["model"], str(config_path))
     head = None if description["head"] is None else read_head(description["head"], str(config_path))
-    model = fill(Model.hollow(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
+    model = fill(Model.empty(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
     tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER).exists() else None
     return Checkpoint(model, tuple(map(str, description["labels"])), tokenizer, temperature)
 

@@ -69,7 +69,7 @@ def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
     if waves is not None and not _same_waves(waves, width):
         raise CheckpointError(f"{path}: `pos_encoder.pe` is not the table of sinusoids that the lab's model adds")
     head = _head(tensors, vocabulary)
-    model = Model.hollow(config, head)
+    model = Model.empty(config, head)
     ours = rename_in(tensors, sources(model.state_dict(), TABLE), str(path))
     return Checkpoint(fill(model, ours, str(path)))
 

@@ -37,8 +37,8 @@ def params(
     if head is not None:
         own_head = None if head == "none" else usual_head(config, head, classes)
     counted = count(config, own_head, frozen=frozen)
-    hollow = Model.hollow(config, own_head)
-    tensors = count_tensors(hollow.freeze() if frozen else hollow)
+    empty = Model.empty(config, own_head)
+    tensors = count_tensors(empty.freeze() if frozen else empty)
     memory = counted.memory(precision)
     if as_json:
         blocks = [{**asdict(block), "number": block.number} for block in counted.blocks]

@@ -8,7 +8,7 @@ The plain form is what the others are tested against, and what attention maps an
             [0., 0., 0.]])
     >>> eye = torch.eye(3)[None]
     >>> _, weights = plain_attention(eye, eye, eye, square_mask(3))
-    >>> weights[0, 0].tolist()  # the first token can look at itself alone
+    >>> weights[0, 0].tolist()  # the first token attends to itself alone
     [1.0, 0.0, 0.0]
 """
 
@@ -23,13 +23,16 @@ from torch import Tensor, nn
 
 from headstart.config import ModelConfig
 from headstart.model.layout import Cached, Flat, Layout
-from headstart.model.positions import turn
+from headstart.model.positions import rotate
 
-BY_WINDOW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)  # how varlen is told of causality
+BY_WINDOW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
+    2,
+    11,
+)  # how varlen takes a causal mask
 
 
 def square_mask(length: int, device: torch.device | str | None = None) -> Tensor:
-    """(L, L): 0 where row i may look at column j (j ≤ i), -inf where j lies ahead."""
+    """(L, L): 0 where token i may attend to token j (j ≤ i), -inf where j lies ahead."""
     return torch.full((length, length), -math.inf, device=device).triu(1)
 
 
@@ -55,8 +58,8 @@ def attend(
     """The same, fast: q, k, v and the result are (…, H, K) in the batch's own layout.
 
     `bias` (H, L, L) is added to the scores. The one function that knows which kernel runs where: `varlen` on CUDA in
-    half precision, which takes flat tokens as they are; on the CPU sequence after sequence; elsewhere a padded block
-    for this step alone.
+    half precision, which takes packed tokens as they are; on the CPU one sequence at a time; elsewhere the tokens
+    are padded for this step alone.
     """
     if isinstance(layout, Flat) and _varlen_can(q, bias, dropout):
         return _varlen(q, k, v, layout, causal)
@@ -64,24 +67,24 @@ def attend(
         bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
     if isinstance(layout, Flat) and layout.real is not None and q.device.type == "cpu" and _long_enough(layout):
         return _one_by_one(q, k, v, layout, causal, bias, dropout)
-    q, k, v = (layout.block(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
-    if causal and bias is None:  # padding is on the right, so the square mask already hides it
-        visible = layout.visible if isinstance(layout, Cached) else None
-        out = F.scaled_dot_product_attention(q, k, v, visible, dropout, is_causal=visible is None)
+    q, k, v = (layout.pad(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
+    if causal and bias is None:  # padding is on the right, so the causal mask already hides it
+        mask = layout.causal_mask if isinstance(layout, Cached) else None
+        out = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=mask is None)
     else:
         out = F.scaled_dot_product_attention(q, k, v, key_mask(layout, bias), dropout)
-    return layout.flatten(out.transpose(1, 2))
+    return layout.unpad(out.transpose(1, 2))
 
 
 def _long_enough(layout: Flat) -> bool:
     """Below 16 tokens a sequence, calling the kernel once for each costs more than padding does."""
-    return layout.place.shape[0] >= 16 * (layout.starts.shape[0] - 1)
+    return layout.position.shape[0] >= 16 * (layout.starts.shape[0] - 1)
 
 
 def _one_by_one(
     q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool, bias: Tensor | None, dropout: float
 ) -> Tensor:
-    """Nothing is padded, masked or moved: each sequence is a view of the flat tokens."""
+    """One kernel call for each sequence, on a view of the packed tokens: no padding, no copies."""
     lengths: list[int] = layout.starts.diff().tolist()
     mixed = []
     for parts in zip(*(torch.split(x, lengths) for x in (q, k, v)), strict=True):
@@ -94,7 +97,7 @@ def _one_by_one(
 
 
 def key_mask(layout: Layout, bias: Tensor | None) -> Tensor | None:
-    """What every head adds to its scores: the bias, and -inf for keys that are padding; or those keys as bools."""
+    """The mask added to the scores: the bias, and -inf for padding; without a bias a boolean mask, True for tokens."""
     real = layout.real
     if real is None:
         return None if bias is None else bias[None]
@@ -114,12 +117,12 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool) -> Tens
     missing = -width % 8
     if missing:
         q, k, v = (F.pad(x, (0, missing)) for x in (q, k, v))
-    ahead: dict[str, Any] = {"is_causal": causal}
+    mask: dict[str, Any] = {"is_causal": causal}
     if BY_WINDOW:
-        ahead = {"window_size": (-1, 0)} if causal else {}
+        mask = {"window_size": (-1, 0)} if causal else {}
     scale = 1 / math.sqrt(width)
     starts, longest = layout.starts, layout.longest
-    out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale, **ahead)
+    out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale, **mask)
     return out[..., :width]
 
 
@@ -137,7 +140,7 @@ class Attention(nn.Module):
     def project(self, x: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """(…, D) → queries, keys and values, each (…, H, K); queries and keys rotated where positions are rotary."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)
-        return (q, k, v) if angles is None else (turn(q, angles), turn(k, angles), v)
+        return (q, k, v) if angles is None else (rotate(q, angles), rotate(k, angles), v)
 
     def forward(
         self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None

@@ -17,7 +17,7 @@ from headstart.model.positions import relative_buckets, rotary, sinusoidal
 
 
 class Embeddings(nn.Module):
-    """Tokens, and what is added to them before the first layer: positions and segments."""
+    """Token embeddings, plus positions and segments."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -28,20 +28,20 @@ class Embeddings(nn.Module):
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = layer_norm(config) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
-        with torch.device("cpu"):  # real even where the parameters are built on the meta device
-            waves = sinusoidal(config.window, config.width) if config.positions == "sinusoidal" else None
-        self.register_buffer("waves", waves, persistent=False)
-        self.waves: Tensor | None
+        with torch.device("cpu"):  # a real table even where the parameters are on the meta device
+            sinusoids = sinusoidal(config.window, config.width) if config.positions == "sinusoidal" else None
+        self.register_buffer("sinusoids", sinusoids, persistent=False)
+        self.sinusoids: Tensor | None
 
-    def forward(self, ids: Tensor, place: Tensor, segments: Tensor | None) -> Tensor:
+    def forward(self, ids: Tensor, position: Tensor, segments: Tensor | None) -> Tensor:
         x = self.tokens(ids)  # (…, D)
         if self.scale is not None:
             x = x * self.scale
-        if self.waves is not None:
-            x = x + self.waves[place]
+        if self.sinusoids is not None:
+            x = x + self.sinusoids[position]
         if self.positions is not None:
-            x = x + self.positions(place + self.offset)
-        if self.segments is not None:  # a text that is no pair lies wholly in segment 0
+            x = x + self.positions(position + self.offset)
+        if self.segments is not None:  # a single text is all segment 0
             x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
         if self.norm is not None:
             x = self.norm(x)
@@ -54,7 +54,7 @@ class Backbone(nn.Module):
     >>> from headstart.model.layout import Flat
     >>> from headstart.model.presets import preset
     >>> backbone = Backbone(preset("bert-tiny")).eval()
-    >>> backbone(torch.tensor([101, 7592, 102, 101, 102]), Flat.of([3, 2])).shape
+    >>> backbone(torch.tensor([101, 7592, 102, 101, 102]), Flat.from_lengths([3, 2])).shape
     torch.Size([5, 128])
     """
 
@@ -84,11 +84,10 @@ class Backbone(nn.Module):
         *,
         mean: bool = False,
     ) -> Tensor:
-        """ids (N,) or (S, L), whichever the layout is of → vectors (…, D).
+        """ids (N,) or (S, L), as the layout says → hidden states (…, D).
 
-        Some of the vectors may be all that is wanted: `keep` (M,) says which → (M, D). The last layer then works for
-        these alone, which spares a classifier of the first token most of that layer. With `mean`, a vector is the mean
-        of what all the layers made of its token.
+        With `keep` (M,), only these tokens' states are returned, (M, D): the last layer then skips all others, which
+        saves a classifier on the first token most of that layer. With `mean`, a state is the mean over all layers.
         """
         if layout.longest > self.config.window:
             raise ModelError(
@@ -99,23 +98,23 @@ class Backbone(nn.Module):
             raise ModelError(
                 "a bidirectional model looks ahead, so it reads a text at once: give it a layout without cache"
             )
-        place = layout.place
-        angles = None if self.angles is None else self.angles[place]  # (…, 2, K / 2)
+        position = layout.position
+        angles = None if self.angles is None else self.angles[position]  # (…, 2, K / 2)
         bias = self._bias(layout.longest)
-        x = self.embeddings(ids, place, segments)
+        x = self.embeddings(ids, position, segments)
         *layers, last = self.layers
-        seen = []
+        outputs = []
         for layer in layers:
             x = layer(x, layout, angles, bias)
             if mean:
-                seen.append(x if keep is None else layout.take(x, keep))
+                outputs.append(x if keep is None else layout.take(x, keep))
         x = last(x, layout, angles, bias, keep)
         if mean:
-            x = torch.stack([*seen, x]).mean(0)
+            x = torch.stack([*outputs, x]).mean(0)
         return x if self.norm is None else self.norm(x)
 
     def _bias(self, length: int) -> Tensor | None:
-        """(H, L, L): what each head adds to its scores by distance; all layers share it."""
+        """(H, L, L): the bias of each head's scores by distance, shared by all layers."""
         if self.relative is None or self.buckets is None:
             return None
         return self.relative(self.buckets[:length, :length]).permute(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Heads: what a backbone's vectors are turned into. A head knows its own parameters; what it shares it is handed.
+"""Heads: from hidden states to logits. A head owns its parameters; the backbone it shares weights with is passed in.
 
     next token      (…, D) → (…, V)    the embedding transposed where tied, else a linear layer
     masked token    (…, D) → (…, V)    dense, activation, norm (BERT's transform), then the vocabulary
@@ -6,7 +6,7 @@
     classifier      (S, D) → (S, C)    on the first, the last or the mean token
 
 A vocabulary head is used in two steps, so that a loss can decode the tokens it needs, in chunks: `features` gives the
-vectors and `decoder` the weight (V, D) and bias (V,) that they meet.
+vectors, `decoder` the weight (V, D) and bias (V,) of the last linear layer.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class NextSentenceHead(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
         """(…, D) → (S, 2)"""
-        return self.of_firsts(layout.pool(x, "first"), backbone)
+        return self.from_first_tokens(layout.pool(x, "first"), backbone)
 
-    def of_firsts(self, x: Tensor, backbone: Backbone) -> Tensor:
+    def from_first_tokens(self, x: Tensor, backbone: Backbone) -> Tensor:
         """(S, D), the first token of each pair → (S, 2)"""
         return self.out(backbone.pooled(x))
 
@@ -104,8 +104,8 @@ class ClassifierHead(nn.Module):
         self.out = nn.Linear(config.width, head.classes, bias=head.bias)
 
     def features(self, ids: Tensor, layout: Layout, segments: Tensor | None, backbone: Backbone) -> Tensor:
-        """ids → (S, D): all that a frozen backbone fixes, so it can be computed once and kept."""
-        keep = layout.one_each(self.config.pool)
+        """ids → (S, D): fixed while the backbone is frozen, so it can be computed once."""
+        keep = layout.pool_index(self.config.pool)
         x = backbone(ids, layout, segments, keep, mean=self.config.read == "all")
         if keep is None:
             x = layout.pool(x, self.config.pool)
@@ -124,7 +124,7 @@ Head = NextTokenHead | MaskedHead | NextSentenceHead | MaskedNextSentenceHead | 
 
 
 def build_head(config: ModelConfig, head: HeadConfig) -> Head:
-    """The module for a head's settings, or a ModelError where it could not give an honest answer on this backbone."""
+    """The module for a head's config; a ModelError where it makes no sense on this backbone."""
     causal = config.direction == "causal"
     needs_pooler = isinstance(head, NextSentenceConfig | MaskedNextSentenceConfig) or (
         isinstance(head, ClassifierConfig) and head.pooler == "backbone"

@@ -1,10 +1,10 @@
-"""A model: a backbone and a head. The head swap is an operation, and mutates nothing.
+"""A model: a backbone and a head. Swapping the head gives a new model over the same backbone.
 
 >>> from headstart.config import ClassifierConfig, NextTokenConfig
 >>> from headstart.model.presets import preset
 >>> language_model = Model.build(preset("lab", vocabulary=100), NextTokenConfig())
 >>> classifier = language_model.with_head(ClassifierConfig(classes=2, pool="last"))
->>> classifier.backbone is language_model.backbone  # what it has learned is what the new head stands on
+>>> classifier.backbone is language_model.backbone
 True
 """
 
@@ -25,7 +25,7 @@ from headstart.model.layout import Layout
 
 
 class Model(nn.Module):
-    """A backbone with the head that `head` describes, freshly drawn; without a head it gives the bare vectors."""
+    """A backbone with a freshly initialised head; without one it returns the hidden states."""
 
     def __init__(self, backbone: Backbone, head: HeadConfig | None = None) -> None:
         super().__init__()
@@ -37,15 +37,15 @@ class Model(nn.Module):
 
     @classmethod
     def build(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
-        """A model with fresh weights throughout, drawn from torch's global generator."""
+        """A model with fresh weights, drawn from torch's global generator."""
         backbone = Backbone(config)
         initialise(backbone, config)
         return cls(backbone, head)
 
     @classmethod
-    def hollow(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
-        """A model whose parameters have shapes and no memory yet, for counting, or to be filled from a file."""
-        with torch.device("meta"), _Undrawn():
+    def empty(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
+        """A model on the meta device: shapes without memory, for counting, or for `load_state_dict(…, assign=True)`."""
+        with torch.device("meta"), _SkipInitialisation():
             return cls(Backbone(config), head)
 
     @property
@@ -57,13 +57,13 @@ class Model(nn.Module):
         return self.backbone.embeddings.tokens.weight.device
 
     def with_head(self, head: HeadConfig | None) -> Model:
-        """The same backbone under a new head, drawn afresh; this model stays as it is."""
+        """The same backbone under a freshly initialised head; this model is unchanged."""
         swapped = Model(self.backbone, head)
         like = self.backbone.embeddings.tokens.weight
         return swapped.to(like.device, like.dtype).train(self.training)
 
     def freeze(self) -> Self:
-        """Fix the backbone: no gradients, and no dropout in it even while the head trains."""
+        """Freeze the backbone: no gradients, and no dropout in it even while the head trains."""
         self.backbone.requires_grad_(False)
         return self.train(self.training)
 
@@ -78,7 +78,7 @@ class Model(nn.Module):
         return self
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> Any:
-        """What the head makes of the batch: logits of its kind (see heads.py), or vectors where there is no head."""
+        """The head's logits (see heads.py), or hidden states (…, D) without a head."""
         if isinstance(self.head, ClassifierHead):
             return self.head(self.head.features(ids, layout, segments, self.backbone))
         vectors = self.backbone(ids, layout, segments)
@@ -91,8 +91,8 @@ class Model(nn.Module):
         return torch.log_softmax(self(ids, layout, segments).float(), dim=-1)
 
 
-class _Undrawn(TorchFunctionMode):
-    """Nothing is drawn where there is no memory: torch would import its compiler for it, which takes seconds."""
+class _SkipInitialisation(TorchFunctionMode):
+    """Skip random initialisation on the meta device: torch would import its compiler for it, which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -170,7 +170,7 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
     if settings.mode == "scratch":
         return Model.build(config, head)
     if config != base.config:
-        changed = Model.hollow(config, base.head_config)
+        changed = Model.empty(config, base.head_config)
         changed.load_state_dict(base.state_dict(), assign=True)
         base = changed
     model = base.with_head(head)
@@ -189,7 +189,7 @@ def open_base(settings: FinetuneSettings) -> Checkpoint:
         if own is None:
             raise ConfigError("finetune", [f"init {settings.init!r} is a preset without a tokenizer: add --tokenizer"])
         config = replace(PRESETS[settings.init], vocabulary=own.size)
-        return Checkpoint(Model.hollow(config), tokenizer=own)
+        return Checkpoint(Model.empty(config), tokenizer=own)
     found = open_model(settings.init)
     tokenizer = own or found.tokenizer
     if tokenizer is None:

@@ -118,7 +118,7 @@ class Spread:
         """The model in one piece, without what training put around it; all processes ask at once."""
         if not self.split:
             return model
-        made = Model.hollow(model.config, model.head_config)
+        made = Model.empty(model.config, model.head_config)
         made.load_state_dict({name: whole(value).clone() for name, value in model.state_dict().items()}, assign=True)
         return made.train(model.training)
 

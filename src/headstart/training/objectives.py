@@ -41,7 +41,7 @@ class Objective(Protocol):
 
 
 def layout_of(batch: Batch) -> Flat:
-    return Flat.at(batch.starts, batch.longest, batch.ids.shape[0])
+    return Flat.from_starts(batch.starts, batch.longest, batch.ids.shape[0])
 
 
 def _vocabulary(head: VocabularyHead, model: Model, vectors: Tensor, targets: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class MaskedAndNextSentence:
         first = batch.starts[:-1]
         vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=torch.cat([first, batch.masked]))
         firsts, masked = vectors[: len(first)], vectors[len(first) :]
-        follows = model.head.next_sentence.of_firsts(firsts, model.backbone)
+        follows = model.head.next_sentence.from_first_tokens(firsts, model.backbone)
         return {
             "masked": _vocabulary(model.head.masked, model, masked, batch.targets),
             "next_sentence": F.cross_entropy(follows.float(), batch.labels, reduction="sum"),

@@ -35,6 +35,6 @@ def attention_maps(classifier: TextClassifier, text: TokenizedText) -> Attention
         for module in classifier.model.backbone.modules():
             if isinstance(module, Attention):
                 hooks.enter_context(module.register_forward_pre_hook(this_thread_only(record)))
-        classifier.model.backbone(ids, Flat.of([len(ids)], ids.device), segments)
+        classifier.model.backbone(ids, Flat.from_lengths([len(ids)], ids.device), segments)
     weights = torch.stack(by_layer).float().cpu().numpy()  # (layers, H, L, L)
     return AttentionMaps(text.tokens, weights, causal=classifier.model.config.direction == "causal")

@@ -60,7 +60,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Fi
             f"the text is {length:,} tokens with its special ones, and the window {window:,}: shorten it around the gap"
         )
     with torch.inference_mode():
-        layout = Flat.of([length], model.device)
+        layout = Flat.from_lengths([length], model.device)
         tokens = torch.tensor(wrapped, device=model.device)
         vectors = model.backbone(tokens, layout)[tokens == tokenizer.mask]  # (M, D)
         probabilities = head(vectors, layout, model.backbone).double().softmax(-1).cpu()  # (M, V)

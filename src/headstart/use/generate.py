@@ -188,12 +188,12 @@ class Context:
     def _cached(self) -> tuple[Tensor, Cached]:
         new = self.ids if self.layout is None else self.ids[self.layout.longest :]
         ids = torch.tensor([new], device=self.model.device)  # (1, L)
-        self.layout = Cached(torch.ones_like(ids).bool()) if self.layout is None else self.layout.then(len(new))
+        self.layout = Cached(torch.ones_like(ids).bool()) if self.layout is None else self.layout.next(len(new))
         return self.model.backbone(ids, self.layout), self.layout
 
     def _whole(self) -> tuple[Tensor, Flat]:
         """The plain form, all tokens read at every step: what the cache is tested against."""
-        layout = Flat.of([len(self.ids)], self.model.device)
+        layout = Flat.from_lengths([len(self.ids)], self.model.device)
         return self.model.backbone(torch.tensor(self.ids, device=self.model.device), layout), layout
 
 
@@ -251,7 +251,7 @@ def check_fit(model: Model, tokenizer: Tokenizer) -> None:
 def describe(model: Model) -> str:
     """
     >>> from headstart.model.presets import preset
-    >>> describe(Model.hollow(preset("lab", vocabulary=10)))
+    >>> describe(Model.empty(preset("lab", vocabulary=10)))
     'causal model with no head'
     """
     head = "no head" if model.head_config is None else f"a {model.head_config.kind} head"

@@ -80,7 +80,9 @@ class _Path:
         model = self.classifier.model
         replace = this_thread_only(lambda *_: embeddings.flatten(0, 1))
         with model.backbone.embeddings.tokens.register_forward_hook(replace):
-            logits: Tensor = model(ids, Flat.of([length] * count, embeddings.device), segments).float()  # (n, C)
+            logits: Tensor = model(
+                ids, Flat.from_lengths([length] * count, embeddings.device), segments
+            ).float()  # (n, C)
         others = torch.arange(logits.shape[1], device=logits.device) != self.label
         return logits[:, self.label] - logits[:, others].logsumexp(1)
 

@@ -34,7 +34,7 @@ from headstart.metrics import Floats
 from headstart.model.attention import Attention, key_mask
 from headstart.model.layout import Dense
 from headstart.model.model import Model
-from headstart.model.positions import turn
+from headstart.model.positions import rotate
 from headstart.reading.examples import Text
 from headstart.tokenizers.special_tokens import find_layouts, state_forms
 from headstart.use.classifier import TextClassifier, calibrated
@@ -110,7 +110,7 @@ class _Attention(nn.Module):
         q, k, v = (part(x) for part in self.parts)  # each (S, L, D)
         if angles is not None:
             shape = (self.heads, self.head_width)
-            q, k = (turn(part.unflatten(-1, shape), angles).flatten(-2) for part in (q, k))
+            q, k = (rotate(part.unflatten(-1, shape), angles).flatten(-2) for part in (q, k))
         mask = None if self.causal and bias is None else key_mask(layout, bias)
         if mask is not None:  # onnxruntime wants it in its full size: (S, 1 or H, L, L)
             mask = mask.expand(-1, -1, x.shape[1], -1)
