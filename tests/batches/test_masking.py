@@ -30,6 +30,7 @@ from tests.batches.helpers import (
     tokens_in,
     windows_by_hand,
 )
+from tests.tokenizers.made_tokenizers import word_starts
 
 
 def specials_of(tokenizer: Tokenizer) -> set[int]:
@@ -196,7 +197,7 @@ def test_masks_are_fresh_in_every_epoch_step_and_seed(trained: dict[str, Tokeniz
 def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[list[int]]:
     """The positions of each word of a sequence, special tokens left out."""
     words: list[list[int]] = []
-    for position, begins in enumerate(tokenizer.word_starts(ids)):
+    for position, begins in enumerate(word_starts(tokenizer, ids)):
         if begins or not words:
             words.append([])
         words[-1].append(position)

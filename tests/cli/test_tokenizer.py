@@ -41,6 +41,14 @@ def test_train_writes_what_training_gives(kind: str, size: int, corpus: Path, tm
     assert result.stdout == f"{out / 'tokenizer.json'}: {kind}, {size} tokens, fingerprint {wanted.fingerprint[:12]}\n"
 
 
+def test_train_without_a_kind_is_unigram(corpus: Path, tmp_path: Path) -> None:
+    arguments = ["tokenizer", "train", str(corpus), "--size", "290", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert ": unigram, 290 tokens" in result.stdout
+    assert Tokenizer.load(tmp_path / "out").fingerprint == Tokenizer.train(LINES, size=290).fingerprint
+
+
 def test_train_reads_a_column_and_lower_cases(tmp_path: Path) -> None:
     rows = [{"title": "x", "note": line.upper()} for line in LINES]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

@@ -8,6 +8,7 @@ import json
 import random
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -130,3 +131,14 @@ def join(word: list[str], pair: tuple[str, str]) -> list[str]:
 def save_to(folder: Path, tokenizer: Tokenizer) -> Path:
     tokenizer.save(folder)
     return folder / "tokenizer.json"
+
+
+def word_starts(tokenizer: Tokenizer, ids: Iterable[int]) -> list[bool]:
+    """True where a token begins a word: `▁un ▁cap tiv ant` gives True, True, False, False."""
+    begins, ends = tokenizer.word_edges
+    starts: list[bool] = []
+    after_end = True
+    for number in ids:
+        starts.append(after_end or begins[number])
+        after_end = ends[number]
+    return starts

@@ -1,4 +1,4 @@
-"""Forms: special tokens by any name, and the layouts that a tokenizer states itself."""
+"""Special tokens by any name, and the layouts of every kind of post-processor."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_mpnet_uses_its_own_tokens_and_not_those_of_bert_inside_it(tmp_path: Pat
     assert ours.wrap(ours.encode("the"), ours.encode("book"))[0] == theirs.encode("the", "book")
 
 
-def test_forms_are_read_from_every_kind_of_post_processor(tmp_path: Path) -> None:
+def test_layouts_are_read_from_every_kind_of_post_processor(tmp_path: Path) -> None:
     ids, _ = write_gpt2(tmp_path / "files", "<s>", "</s>")
     raw = tokenizers.Tokenizer.from_str((save_to(tmp_path / "a", Tokenizer.load(tmp_path / "files"))).read_text())
     start, end = ids["<s>"], ids["</s>"]

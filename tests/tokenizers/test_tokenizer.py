@@ -25,6 +25,7 @@ from tests.tokenizers.made_tokenizers import (
     sentences,
     strings,
     trained,
+    word_starts,
     write_gpt2,
 )
 from tokenizers import models
@@ -183,7 +184,7 @@ def test_words_begin_where_pieces_say_so() -> None:
     ids = bert.wrap(bert.encode("unaffordable books!"))[0]
     assert len(ids) > 6
     words: list[str] = []
-    for piece, start in zip(bert.pieces(ids), bert.word_starts(ids), strict=True):
+    for piece, start in zip(bert.pieces(ids), word_starts(bert, ids), strict=True):
         words += [""] if start else []
         words[-1] += piece.removeprefix("##")
     assert words == ["[CLS]", "unaffordable", "books", "!", "[SEP]"]
@@ -196,15 +197,15 @@ def test_there_are_as_many_word_starts_as_words(kind: str) -> None:
         words = text.removesuffix(".")
         ids = own.encode(words)
         assert len(ids) > len(words.split())
-        assert sum(own.word_starts(ids)) == len(words.split())
+        assert sum(word_starts(own, ids)) == len(words.split())
 
 
 def test_a_line_of_byte_level_pieces_begins_a_word() -> None:
     own = trained("bpe")
     ids = own.encode("bon\nmot\tbon mot")
-    begins = [own.decode([number]).strip() for number, start in zip(ids, own.word_starts(ids), strict=True) if start]
+    begins = [own.decode([number]).strip() for number, start in zip(ids, word_starts(own, ids), strict=True) if start]
     assert "".join(begins)[:1] == "b" and own.decode(ids).split() == ["bon", "mot", "bon", "mot"]
-    starts = [place for place, start in enumerate(own.word_starts(ids)) if start]
+    starts = [place for place, start in enumerate(word_starts(own, ids)) if start]
     # Where each word begins, with the space before it if it has one; a line feed and a tab are on their own.
     assert [len(own.decode(ids[:place])) for place in starts] == [0, 3, 4, 7, 8, 11]
 
@@ -214,7 +215,7 @@ def test_a_piece_after_a_special_token_begins_a_word_and_an_unknown_one_does_not
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.add_special_tokens(["<unk>", "<s>"])
     marked = Tokenizer(tokenizer)
-    assert marked.word_starts([4, 2, 0, 2, 3, 0]) == [True, True, False, False, True, False]
+    assert word_starts(marked, [4, 2, 0, 2, 3, 0]) == [True, True, False, False, True, False]
 
 
 # Bad input

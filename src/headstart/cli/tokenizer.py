@@ -25,9 +25,15 @@ def train(
     corpus: Annotated[
         list[str], typer.Argument(help="Files, folders or patterns of text: txt, jsonl, csv, parquet, …")
     ],
-    kind: Annotated[str, typer.Option(help="unigram (SentencePiece), bpe (GPT-2) or wordpiece (BERT).")],
     size: Annotated[int, typer.Option(help="The number of tokens, special ones included.")],
     out: Annotated[Path, typer.Option(help="The folder that gets tokenizer.json.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="unigram (SentencePiece's: for any language, nothing is unknown, and masked models learn most from "
+            "it), bpe (GPT-2's: decodes to exactly the text) or wordpiece (BERT's)."
+        ),
+    ] = "unigram",
     lower: Annotated[bool, typer.Option("--lower", help="Lower-case all text; accents stay.")] = False,
     column: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
     blank_lines: Annotated[bool, typer.Option("--blank-lines", help="In txt, blank lines part documents.")] = False,

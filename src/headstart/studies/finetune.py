@@ -100,7 +100,7 @@ def finetune(
             settings.tokens,
             # What a frozen backbone makes of a text was computed before, of the whole of it.
             token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
-            never_dropped=base.tokenizer.around,
+            never_dropped=base.tokenizer.wrapping_tokens,
         )
         loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
         run.train(loop, on_event=on_event, log=log)

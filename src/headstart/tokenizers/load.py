@@ -1,4 +1,4 @@
-"""Vocabularies: tokenizers read from the files of every kind, each as one of the `tokenizers` library.
+"""Loading: tokenizers of every kind read from their files, each as one of the `tokenizers` library.
 
     tokenizer.json              as that library writes it
     vocab.json and merges.txt   GPT-2, RoBERTa
@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from headstart.errors import HeadstartError, TokenizerError
 from headstart.tokenizers.sentencepiece_model import Kind, read_sentencepiece, to_tokenizers
-from headstart.tokenizers.special_tokens import NAMES, state_forms
+from headstart.tokenizers.special_tokens import NAMES, add_post_processor
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 FILE = "tokenizer.json"
@@ -28,8 +28,8 @@ EXPECTED = "tokenizer.json; vocab.json and merges.txt; vocab.txt; a SentencePiec
 LAB_SPECIALS = ("<sos>", "<pad>", "<eos>", "<oov>")  # ids 0 to 3, before the pieces of dict.txt
 
 
-def read(path: Path) -> tokenizers.Tokenizer:
-    """The tokenizer in a folder, or that a file belongs to, told by their names."""
+def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    """The tokenizer in a folder, or that a file belongs to, recognised by their names."""
     if path.is_dir():
         return _read_folder(path)
     if not path.exists():
@@ -37,7 +37,7 @@ def read(path: Path) -> tokenizers.Tokenizer:
     if path.name in ("vocab.json", "merges.txt"):
         return _read_byte_level(path.with_name("vocab.json"), path.with_name("merges.txt"))
     if path.suffix == ".model":
-        return _read_model(path, None)
+        return _read_sentencepiece(path, None)
     if path.suffix == ".json":
         return _read_json(path)
     if path.suffix == ".txt":
@@ -52,13 +52,15 @@ def _read_folder(folder: Path) -> tokenizers.Tokenizer:
         return _read_byte_level(folder / "vocab.json", folder / "merges.txt")
     if (folder / "vocab.txt").exists():
         return _read_wordpiece(folder / "vocab.txt")
-    found = sorted(folder.glob("*.model"))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise TokenizerError(f"{folder}: found {len(found)} SentencePiece models, {names}. Give the one that is meant")
-    if found:
+    candidates = sorted(folder.glob("*.model"))
+    if len(candidates) > 1:
+        names = ", ".join(path.name for path in candidates)
+        raise TokenizerError(
+            f"{folder}: found {len(candidates)} SentencePiece models, {names}. Give the one that is meant"
+        )
+    if candidates:
         dictionary = folder / "dict.txt"
-        return _read_model(found[0], dictionary if dictionary.exists() else None)
+        return _read_sentencepiece(candidates[0], dictionary if dictionary.exists() else None)
     if (folder / "model" / FILE).exists():  # a run folder
         return _read_json(folder / "model" / FILE)
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
@@ -66,8 +68,8 @@ def _read_folder(folder: Path) -> tokenizers.Tokenizer:
 
 
 @contextmanager
-def explained(path: Path, expected: str) -> Iterator[None]:
-    """What goes wrong in a library while it reads `path`, as an error that says so."""
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Errors of the system or a library while it reads `path`, as a `TokenizerError`."""
     try:
         yield
     except HeadstartError:
@@ -81,11 +83,11 @@ def explained(path: Path, expected: str) -> Iterator[None]:
 
 
 def _read_json(path: Path) -> tokenizers.Tokenizer:
-    with explained(path, "a tokenizer.json as the tokenizers library writes it"):
+    with reading(path, "a tokenizer.json as the tokenizers library writes it"):
         description = json.loads(path.read_bytes())
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
             raise ValueError('found JSON without a "model"')
-        # Cutting and filling up are for the caller to decide, and encoding must not throw dice.
+        # Truncation and padding are the caller's to decide, and encoding must not be random.
         description |= {"truncation": None, "padding": None}
         if "dropout" in description["model"]:
             description["model"]["dropout"] = None
@@ -94,7 +96,7 @@ def _read_json(path: Path) -> tokenizers.Tokenizer:
 
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     """BERT's vocab.txt: one piece a line, the id is the number of the line."""
-    with explained(path, "one piece a line, as in BERT's vocab.txt"):
+    with reading(path, "one piece a line, as in BERT's vocab.txt"):
         ids = {piece: number for number, piece in enumerate(path.read_text(encoding="utf-8").split("\n")) if piece}
         settings = _settings(path.with_name("tokenizer_config.json"))
     unknown = next((name for name in NAMES["unknown"] if name in ids), None)
@@ -103,7 +105,7 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
             f"{path}: found {len(ids):,} pieces and no [UNK] among them, which unknown words need. "
             "Is this the vocab.txt of a BERT model, whole?"
         )
-    # The file does not say whether the model knows capitals; the settings beside it may, and its pieces show it.
+    # The file does not say whether the model is cased; the settings beside it may, and its pieces show it.
     cased = any(piece != piece.lower() for piece in ids if not piece.startswith(("[", "<")))
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -113,13 +115,13 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    return state_forms(_add_specials(tokenizer))
+    return add_post_processor(_add_specials(tokenizer))
 
 
 def _settings(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    with explained(path, "the settings of a tokenizer, as transformers writes them"):
+    with reading(path, "the settings of a tokenizer, as transformers writes them"):
         settings = json.loads(path.read_bytes())
         if not isinstance(settings, dict):
             raise ValueError("found JSON that is no table")
@@ -128,7 +130,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _read_byte_level(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
     """GPT-2's and RoBERTa's pair of files: piece -> id, and the merges, best first."""
-    with explained(vocabulary, "a table of pieces and their ids, as in GPT-2's vocab.json"):
+    with reading(vocabulary, "a table of pieces and their ids, as in GPT-2's vocab.json"):
         ids = json.loads(vocabulary.read_bytes())
         if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
             raise ValueError("found JSON that is no table of whole numbers")
@@ -138,12 +140,12 @@ def _read_byte_level(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
             f"{vocabulary}: found no piece for {len(missing)} of the 256 bytes ({missing[0]!r} for one); expected the "
             "vocab.json of a byte-level tokenizer, whole. Fetch it again"
         )
-    with explained(merges, "two pieces a line, as in GPT-2's merges.txt"):
+    with reading(merges, "two pieces a line, as in GPT-2's merges.txt"):
         pairs = list(_pairs(merges, ids))
         tokenizer = tokenizers.Tokenizer(models.BPE(ids, pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return state_forms(_add_specials(tokenizer))
+    return add_post_processor(_add_specials(tokenizer))
 
 
 def _pairs(merges: Path, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -171,12 +173,12 @@ def _add_specials(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _read_model(path: Path, dictionary: Path | None) -> tokenizers.Tokenizer:
+def _read_sentencepiece(path: Path, dictionary: Path | None) -> tokenizers.Tokenizer:
     """A SentencePiece model with its own ids, or with those of the lab's dict.txt."""
     model = read_sentencepiece(path)
-    with explained(path, "a SentencePiece model"):
+    with reading(path, "a SentencePiece model"):
         if dictionary is None:
-            return state_forms(to_tokenizers(model))
+            return add_post_processor(to_tokenizers(model))
         vocabulary = [*LAB_SPECIALS, *_read_dictionary(dictionary)]
         twice = [piece for piece, times in Counter(vocabulary).items() if times > 1]
         if twice:
@@ -187,12 +189,12 @@ def _read_model(path: Path, dictionary: Path | None) -> tokenizers.Tokenizer:
                 f"{dictionary}: found no line for {len(lacking):,} pieces of {path.name}, {lacking[0]!r} for one. "
                 "Take both files from the same model, or move dict.txt away to use the model's own ids"
             )
-        return state_forms(to_tokenizers(model, vocabulary, LAB_SPECIALS[3]))
+        return add_post_processor(to_tokenizers(model, vocabulary, LAB_SPECIALS[3]))
 
 
 def _read_dictionary(path: Path) -> list[str]:
     """The pieces of a dict.txt, `piece count` a line."""
-    with explained(path, "a piece, a space and a count on each line"):
+    with reading(path, "a piece, a space and a count on each line"):
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     pieces = []
     for number, line in enumerate(lines, start=1):

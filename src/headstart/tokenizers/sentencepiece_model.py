@@ -1,4 +1,4 @@
-"""A SentencePiece `.model` file, read without protobuf, and the same tokenizer in the terms of `tokenizers`.
+"""A SentencePiece `.model` file, read without protobuf, and turned into a tokenizer of the `tokenizers` library.
 
     model = read_sentencepiece(Path("sentencepiece.french.model"))
     model.algorithm                                # 'bpe'
@@ -14,7 +14,7 @@ The result gives the ids of the `sentencepiece` library. Where it does not, the 
   digit, most often `... ....` and `.... ...`, may change places (in 50 of 10,000 French reviews).
 - A model with a rule for normalising that is not SentencePiece's own goes through `Precompiled` alone, which drops a
   mark after a rewritten character.
-- In a BPE model, a text that is nothing but a symbol of the maker's own gets no space before it. In a unigram model,
+- In a BPE model, a text that is nothing but a user-defined symbol gets no space before it. In a unigram model,
   where such symbols overlap (`ff` in `fff`) another may be found, and two unknown characters at the end of a control
   symbol that is spelled out, `<unk>`, count as two.
 """
@@ -36,7 +36,7 @@ SPACE = "▁"  # how SentencePiece writes a space, so that a piece shows whether
 FULLWIDTH_TILDE, DOTTED_I = "\uff5e", "\u0130"  # ～, which the nmt rules leave as it is, and İ, which does not fold
 NFKC_RULES = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")  # SentencePiece's own, but for "identity"
 
-NEVER = -1e6  # a unigram score that no cutting of a text can afford, for pieces that have an id and are never found
+NEVER = -1e6  # a unigram score so low that no text becomes this piece, though it has an id
 
 
 class Kind(IntEnum):
@@ -82,7 +82,7 @@ class SentencePieceModel:
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Read a `.model` file, or say why it is none."""
+    """Read a `.model` file."""
     try:
         return parse_sentencepiece(path.read_bytes())
     except OSError as error:
@@ -206,9 +206,9 @@ def to_tokenizers(
     else:
         tokenizer = tokenizers.Tokenizer(unigram(model, vocabulary, unknown))
     tokenizer.normalizer = normalizers.Sequence(_normalizers(model))
-    cuts = _cuts(model, vocabulary)
-    if cuts:
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    splits = _splits(model, vocabulary)
+    if splits:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
     tokenizer.decoder = decoder()
     return tokenizer
 
@@ -250,13 +250,13 @@ def _normalizers(model: SentencePieceModel) -> list[normalizers.Normalizer]:
     return steps
 
 
-def _cuts(model: SentencePieceModel, vocabulary: Sequence[str]) -> list[pre_tokenizers.PreTokenizer]:
-    """Where a text can be cut before the model sees it, without changing what the model finds."""
-    cuts: list[pre_tokenizers.PreTokenizer] = []
+def _splits(model: SentencePieceModel, vocabulary: Sequence[str]) -> list[pre_tokenizers.PreTokenizer]:
+    """Where a text can be split before the model sees it, without changing its ids."""
+    splits: list[pre_tokenizers.PreTokenizer] = []
     pieces = model.texts(Kind.NORMAL, Kind.USER_DEFINED)
     if SPACE in pieces and not any(SPACE in text[1:] for text in pieces):
-        # No piece reaches across a space, so words can be cut one by one: the same result, and a cache that works.
-        cuts.append(pre_tokenizers.Split(SPACE, "merged_with_next"))
+        # No piece reaches across a space, so words can be split off: the same result, and the model's cache is used.
+        splits.append(pre_tokenizers.Split(SPACE, "merged_with_next"))
     if model.algorithm == "unigram":
         # A text that spells out a control symbol is text: cut before its last character, `<s|>`, it is not found.
         spelled = {text for text in vocabulary if len(text) > 1} - set(model.texts(*Kind.made_by_text()))
@@ -264,8 +264,8 @@ def _cuts(model: SentencePieceModel, vocabulary: Sequence[str]) -> list[pre_toke
         for text in sorted(spelled):
             heads.setdefault(text[-1], []).append(re.escape(text[:-1]))
         pattern = "|".join(f"(?<={'|'.join(before)}){re.escape(last)}" for last, before in heads.items())
-        cuts += [pre_tokenizers.Split(Regex(pattern), "merged_with_next")] if pattern else []
-    return cuts
+        splits += [pre_tokenizers.Split(Regex(pattern), "merged_with_next")] if pattern else []
+    return splits
 
 
 def _bpe(model: SentencePieceModel, vocabulary: Sequence[str], unknown: str) -> models.BPE:
@@ -283,7 +283,7 @@ def _bpe(model: SentencePieceModel, vocabulary: Sequence[str], unknown: str) -> 
 
 
 def unigram(model: SentencePieceModel, vocabulary: Sequence[str], unknown: str) -> models.Unigram:
-    """The pieces with their scores; what a text must not become (control symbols, bytes) with one it cannot afford."""
+    """The pieces with their scores; `NEVER` for those that no text becomes (control symbols, bytes)."""
     scores = {p.text: p.score for p in model.pieces if p.kind in (Kind.NORMAL, Kind.USER_DEFINED)}
     # In twelve digits, more than the 32 bits of a score hold: longer numbers change when `tokenizers` reads them again.
     pieces = [(text, float(f"{scores.get(text, NEVER):.12g}")) for text in vocabulary]

@@ -1,4 +1,4 @@
-"""Forms: the special tokens, what each means, and where they stand around one text and around a pair.
+"""Special tokens: their names, their roles, and where they stand around one text and around a pair.
 
     one text   <start> a <end>
     a pair     <start> a <separator> b <end>
@@ -14,10 +14,8 @@ from typing import Any
 import tokenizers
 from tokenizers import processors
 
-# The names of each meaning in the tokenizers there are, the first that a vocabulary has. Ours come first and are the
-# words themselves: a reader of tokenizer.json needs no table, and `<s>`, which HTML has too, is not one of them.
-# `<s>` stands before `[CLS]` because MPNet's vocabulary has BERT's inside it and uses its own; `[UNK]` before `<unk>`
-# for the same reason, the other way about.
+# The names of each role in the families of tokenizers; a vocabulary uses the first that it has. `<s>` stands before
+# `[CLS]` because MPNet's vocabulary contains BERT's and uses its own; of `[UNK]` and `<unk>` it uses BERT's.
 NAMES = {
     "start": ("<start>", "<s>", "<sos>", "[CLS]", "[BOS]", "<bos>", "<cls>", "<|endoftext|>"),
     "end": ("<end>", "</s>", "<eos>", "[SEP]", "[EOS]", "<|endoftext|>"),
@@ -28,9 +26,9 @@ NAMES = {
 }
 SPECIALS = ("<pad>", "<unknown>", "<start>", "<end>", "<separator>", "<mask>")  # ours, ids 0 to 5
 
-# How one text and a pair are laid out, for tokenizers that do not say so themselves: the first whose tokens are all
-# there. `$B:1` puts the second text into segment 1. GPT-2 adds nothing to a text, the lab no `<eos>` after it.
-FORMS = (
+# Templates of one text and of a pair, as in `TemplateProcessing`, for tokenizers without a post-processor: the first
+# whose tokens the vocabulary has. `$B:1` is the second text, in segment 1. GPT-2 adds nothing to a single text.
+TEMPLATES = (
     ("<start> $A <end>", "<start> $A <separator> $B:1 <end>:1"),
     ("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
     ("<sos> $A", "<sos> $A <eos> $B"),
@@ -39,73 +37,75 @@ FORMS = (
     ("$A", "$A <|endoftext|> $B"),
 )
 
-# A form in ids: each place holds a token's id, or "A" or "B" for a text, and its segment.
+# A template in ids: for each slot a token's id, or "A" or "B" for a text, and its segment.
 Layout = tuple[tuple[int | str, int], ...]
 
 
 def find_layouts(processor: dict[str, Any] | None, ids: Mapping[str, int]) -> tuple[Layout, Layout | None]:
-    """The forms of one text and of a pair: the tokenizer's own, or those of the family its tokens are from."""
-    own = _own_layouts(processor)
+    """The layouts of one text and of a pair: the post-processor's, or those of the family its special tokens show."""
+    own = _post_processor_layouts(processor)
     if own is not None:
         return own
-    forms = _forms(ids)
-    if forms is None:
+    templates = _templates(ids)
+    if templates is None:
         return (("A", 0),), None
-    return _layout(forms[0], ids), _layout(forms[1], ids)
+    return _layout(templates[0], ids), _layout(templates[1], ids)
 
 
-def state_forms(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Write the forms of its family into a tokenizer, so that its tokenizer.json says them to everyone."""
+def add_post_processor(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Give a tokenizer the post-processor of its family, so that its tokenizer.json is complete for other libraries."""
     ids = tokenizer.get_vocab()
-    forms = _forms(ids)
-    if forms is not None:
-        names = {name for name, _ in _slots(" ".join(forms)) if not name.startswith("$")}
+    templates = _templates(ids)
+    if templates is not None:
+        single, pair = templates
+        special_tokens = [(name, ids[name]) for name in sorted(_special_tokens(pair))]
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=forms[0], pair=forms[1], special_tokens=[(name, ids[name]) for name in sorted(names)]
+            single=single, pair=pair, special_tokens=special_tokens
         )
     return tokenizer
 
 
-def _forms(ids: Mapping[str, int]) -> tuple[str, str] | None:
-    """The forms of the family that a vocabulary belongs to, by the special tokens it has."""
-    for forms in FORMS:
-        if all(name in ids for name, _ in _slots(" ".join(forms)) if not name.startswith("$")):
-            return forms
-    return None
+def _templates(ids: Mapping[str, int]) -> tuple[str, str] | None:
+    """The templates of the family that a vocabulary belongs to, by the special tokens it has."""
+    return next((templates for templates in TEMPLATES if _special_tokens(templates[1]) <= ids.keys()), None)
 
 
-def _slots(form: str) -> list[tuple[str, int]]:
+def _special_tokens(template: str) -> set[str]:
+    return {name for name, _ in _slots(template) if not name.startswith("$")}
+
+
+def _slots(template: str) -> list[tuple[str, int]]:
     """
     >>> _slots("[CLS] $A $B:1")
     [('[CLS]', 0), ('$A', 0), ('$B', 1)]
     """
-    parts = (part.partition(":") for part in form.split())
+    parts = (part.partition(":") for part in template.split())
     return [(name, int(segment or 0)) for name, _, segment in parts]
 
 
-def _layout(form: str, ids: Mapping[str, int]) -> Layout:
+def _layout(template: str, ids: Mapping[str, int]) -> Layout:
     """
     >>> _layout("[CLS] $A $B:1", {"[CLS]": 101})
     ((101, 0), ('A', 0), ('B', 1))
     """
-    return tuple((name[1:] if name.startswith("$") else ids[name], segment) for name, segment in _slots(form))
+    return tuple((name[1:] if name.startswith("$") else ids[name], segment) for name, segment in _slots(template))
 
 
-def _own_layouts(processor: dict[str, Any] | None) -> tuple[Layout, Layout] | None:
-    """The forms that a tokenizer.json states itself, under "post_processor"."""
+def _post_processor_layouts(processor: dict[str, Any] | None) -> tuple[Layout, Layout] | None:
+    """The layouts of a tokenizer.json's "post_processor"."""
     kind = processor["type"] if processor else None
     if processor is None or kind == "ByteLevel":
         return None
     if kind == "Sequence":
-        return next(filter(None, map(_own_layouts, processor["processors"])), None)
+        return next(filter(None, map(_post_processor_layouts, processor["processors"])), None)
     if kind in ("BertProcessing", "RobertaProcessing"):
         ids = {"cls": processor["cls"][1], "sep": processor["sep"][1]}
         pair = "cls $A sep $B:1 sep:1" if kind == "BertProcessing" else "cls $A sep sep $B sep"
         return _layout("cls $A sep", ids), _layout(pair, ids)
-    return _template(processor, "single"), _template(processor, "pair")
+    return _template_layout(processor, "single"), _template_layout(processor, "pair")
 
 
-def _template(processor: dict[str, Any], name: str) -> Layout:
+def _template_layout(processor: dict[str, Any], name: str) -> Layout:
     layout: list[tuple[int | str, int]] = []
     for slot in processor[name]:
         [(kind, part)] = slot.items()

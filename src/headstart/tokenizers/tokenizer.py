@@ -1,4 +1,4 @@
-"""One face for every tokenizer: BERT's, GPT-2's, SentencePiece's, the lab's pair and our own.
+"""One class for every tokenizer: BERT's, GPT-2's, SentencePiece's, the lab's pair and our own.
 
     tokenizer = Tokenizer.load("bert-base-uncased")
     ids = tokenizer.encode("A fine book")          # [1037, 2986, 2338]
@@ -7,9 +7,9 @@
 
 Whatever it was read from, it is one `tokenizer.json` from then on: `save` writes it, `load` reads it back to equal ids.
 
-Six special tokens mean the same in every kind, whatever they are called: start, end, pad, unknown, mask, separator.
-A text that spells one out ("[MASK]") is read as that token where `transformers` does so, and in our own tokenizers;
-where a tokenizer comes from a SentencePiece model, it is ordinary text, as it is there.
+Six special tokens have one meaning in every kind, whatever they are called: start, end, pad, unknown, mask, separator.
+A text that spells one out ("[MASK]") is read as that token, as in `transformers`; where a tokenizer comes from a
+SentencePiece model, it is ordinary text, as it is there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import Any
 import tokenizers
 from headstart.errors import ConfigError, TokenizerError
 from headstart.files import new_file
-from headstart.tokenizers import load, train
+from headstart.tokenizers.load import FILE, read_tokenizer, reading
 from headstart.tokenizers.sentencepiece_model import SPACE
 from headstart.tokenizers.special_tokens import NAMES, find_layouts
+from headstart.tokenizers.train import train_tokenizer
 
 
 class Tokenizer:
@@ -54,41 +55,46 @@ class Tokenizer:
         a SentencePiece `*.model`; or one beside the lab's `dict.txt`. The first of these is taken.
         """
         path = Path(path)
-        with load.explained(path, "a whole tokenizer"):
-            return cls(load.read(path))
+        with reading(path, "a whole tokenizer"):
+            return cls(read_tokenizer(path))
 
     @classmethod
-    def train(cls, texts: Iterable[str], *, kind: str, size: int, lower: bool = False) -> Tokenizer:
-        """Learn a vocabulary of `size` tokens, specials included, from texts; fewer only where the texts give no more.
+    def train(cls, texts: Iterable[str], *, kind: str = "unigram", size: int, lower: bool = False) -> Tokenizer:
+        """Learn a vocabulary of `size` tokens, special ones included, from texts; fewer if the texts give no more.
 
-        - unigram: SentencePiece's conventions; a character outside the vocabulary becomes its bytes.
+        - unigram: SentencePiece's conventions; a character outside the vocabulary becomes its bytes. The default: it
+          suits any language, and masked models learn more from it than from bpe (Bostrom and Durrett 2020).
         - bpe: byte-level as GPT-2's; decoding gives every text back exactly.
         - wordpiece: BERT's; a word with a character outside the vocabulary is unknown.
 
         `lower` lower-cases, and leaves accents alone. The same texts give the same bytes of tokenizer.json, each time.
         """
-        return cls(train.learn(texts, kind=kind, size=size, lower=lower))
+        return cls(train_tokenizer(texts, kind=kind, size=size, lower=lower))
 
     def save(self, folder: str | Path) -> None:
-        """Write `folder`/tokenizer.json: under another name first, so that no half of it is ever found there."""
-        with new_file(Path(folder) / load.FILE) as path:
-            path.write_text(self._text, encoding="utf-8", newline="\n")
+        """Write `folder`/tokenizer.json, whole or not at all."""
+        with new_file(Path(folder) / FILE) as path:
+            path.write_text(self._json, encoding="utf-8", newline="\n")
 
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the file that `save` writes: equal for equal tokenizers."""
-        return hashlib.sha256(self._text.encode()).hexdigest()
+        return hashlib.sha256(self._json.encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, with nothing added before or after."""
-        with _only_text():
+        with _encoding():
             return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        with _only_text():
+        with _encoding():
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Where in the text each of its tokens begins and ends."""
+        return [(int(low), int(high)) for low, high in self._tokenizer.encode(text, add_special_tokens=False).offsets]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special tokens are spelled out."""
@@ -98,27 +104,26 @@ class Tokenizer:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The vocabulary's entry for each id."""
-        found = []
+        pieces = []
         for number in ids:
             piece = self._pieces[number] if 0 <= number < self.size else None
             if piece is None:
                 raise TokenizerError(
                     f"id {number} is not in this vocabulary of {self.size:,}. Were the ids made by another tokenizer?"
                 )
-            found.append(piece)
-        return found
+            pieces.append(piece)
+        return pieces
 
     def wrap(
         self, ids: Sequence[int], second: Sequence[int] | None = None, *, window: int | None = None
     ) -> tuple[list[int], list[int]]:
-        """One text, or a pair, as the model wants it: ids with special tokens among them, and segments.
+        """One text, or a pair, as the model expects it: ids with special tokens among them, and segments.
 
             BERT      [CLS] a [SEP] b [SEP]                  GPT-2     a <|endoftext|> b
             RoBERTa   <s> a </s> </s> b </s>                 the lab   <sos> a <eos> b
             ours      <start> a <separator> b <end>
 
-        Where that is longer than `window`, texts are cut at their end and special tokens stay; of a pair, the longer
-        is cut first.
+        Where that is longer than `window`, texts are truncated and special tokens stay; of a pair, the longer first.
         """
         layout = self._layouts[0 if second is None else 1]
         if layout is None:
@@ -132,34 +137,24 @@ class Tokenizer:
             if window <= specials:
                 problem = f"{window} tokens leave no room for text beside {specials} special ones: take a larger one"
                 raise ConfigError("window", [problem])
-            lengths = _lengths(len(texts["A"]), len(texts["B"]), window - specials)
+            lengths = _truncated_lengths(len(texts["A"]), len(texts["B"]), window - specials)
             texts = {name: text[:length] for (name, text), length in zip(texts.items(), lengths, strict=True)}
         wrapped: list[int] = []
         segments: list[int] = []
         for part, segment in layout:
-            filling = [part] if isinstance(part, int) else texts[part]
-            wrapped.extend(filling)
-            segments.extend([segment] * len(filling))
+            tokens = [part] if isinstance(part, int) else texts[part]
+            wrapped.extend(tokens)
+            segments.extend([segment] * len(tokens))
         return wrapped, segments
 
     @property
-    def around(self) -> list[int]:
-        """The special tokens that `wrap` puts around a text and between two."""
+    def wrapping_tokens(self) -> list[int]:
+        """The special tokens that `wrap` adds, around a text and between two."""
         return sorted({part for layout in self._layouts for part, _ in layout or () if isinstance(part, int)})
 
-    def word_starts(self, ids: Iterable[int]) -> list[bool]:
-        """True where a piece begins a word: `▁un ▁cap tiv ant` gives True, True, False, False."""
-        begins, ends = self.word_edges
-        starts: list[bool] = []
-        after_end = True
-        for number in ids:
-            starts.append(after_end or begins[number])
-            after_end = ends[number]
-        return starts
-
     @cached_property
-    def _text(self) -> str:
-        """The one text of this tokenizer's tokenizer.json: keys in order, so that equal tokenizers have equal texts."""
+    def _json(self) -> str:
+        """The content of tokenizer.json, with sorted keys, so that equal tokenizers have equal files."""
         return json.dumps(self._description, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
     @cached_property
@@ -169,17 +164,17 @@ class Tokenizer:
             pieces[number] = piece
         return pieces
 
-    def _special(self, meaning: str) -> int | None:
-        """The id of a special token. What is unknown the model may say itself; all else is known by name."""
+    def _special(self, role: str) -> int | None:
+        """The id of a special token, known by its name; the model itself may say which token is the unknown one."""
         model = self._description["model"]
-        if meaning == "unknown" and model.get("unk_id") is not None:
+        if role == "unknown" and model.get("unk_id") is not None:
             return int(model["unk_id"])
-        own = [model["unk_token"]] if meaning == "unknown" and model.get("unk_token") else []
-        return next((self._ids[name] for name in [*own, *NAMES[meaning]] if name in self._ids), None)
+        own = [model["unk_token"]] if role == "unknown" and model.get("unk_token") else []
+        return next((self._ids[name] for name in [*own, *NAMES[role]] if name in self._ids), None)
 
     @cached_property
     def word_edges(self) -> tuple[list[bool], list[bool]]:
-        """For each id: whether its piece begins a word, and whether the next piece must begin one."""
+        """For each id: whether its piece begins a word (`▁cap` does, `tiv` does not), and whether the next one must."""
         model = self._description["model"]
         pieces = [piece or "" for piece in self._pieces]
         ends = [False] * self.size
@@ -201,11 +196,12 @@ class Tokenizer:
         return begins, ends
 
 
-BYTES_OF_SPACES = "ĠĊĉč"  # how a byte-level piece shows a space, and the line feed, tab and carriage return
+BYTES_OF_SPACES = "ĠĊĉč"  # space, line feed, tab and carriage return in the alphabet of byte-level pieces
 
 
 @contextmanager
-def _only_text() -> Iterator[None]:
+def _encoding() -> Iterator[None]:
+    """Errors of the library while it encodes, as a `TokenizerError`."""
     try:
         yield
     except TypeError as error:
@@ -217,13 +213,13 @@ def _only_text() -> Iterator[None]:
         raise TokenizerError(f"the tokenizer has no token for a part of the text: {error}") from error
 
 
-def _lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of two texts to keep so that they fit: the longer is cut until it is as short as the other.
+def _truncated_lengths(first: int, second: int, total: int) -> tuple[int, int]:
+    """How much of two texts to keep: the longer is cut until both fit, or it is as short as the other, then both.
 
-    >>> _lengths(10, 3, 8), _lengths(10, 9, 8), _lengths(2, 3, 8)
+    >>> _truncated_lengths(10, 3, 8), _truncated_lengths(10, 9, 8), _truncated_lengths(2, 3, 8)
     ((5, 3), (4, 4), (2, 3))
     """
-    if first + second <= room:
+    if first + second <= total:
         return first, second
-    shorter = min(first, second, room // 2)
-    return (shorter, room - shorter) if first <= second else (room - shorter, shorter)
+    shorter = min(first, second, total // 2)
+    return (shorter, total - shorter) if first <= second else (total - shorter, shorter)

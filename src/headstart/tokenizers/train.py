@@ -1,6 +1,6 @@
-"""Learning: a vocabulary of our own, unigram, bpe or wordpiece, from the texts of a corpus.
+"""Training a tokenizer, unigram, bpe or wordpiece, on the texts of a corpus.
 
-The same texts give the same tokenizer each time, to the last byte: where a library's trainer does not, another is used.
+The same texts give the same tokenizer each time, byte for byte: where a library's trainer does not, another is used.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import sentencepiece
 import tokenizers
 from headstart.errors import ConfigError, TokenizerError, did_you_mean
 from headstart.tokenizers.sentencepiece_model import SPACE, decoder, parse_sentencepiece, unigram
-from headstart.tokenizers.special_tokens import SPECIALS, state_forms
+from headstart.tokenizers.special_tokens import SPECIALS, add_post_processor
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 
-def learn(texts: Iterable[str], *, kind: str, size: int, lower: bool) -> tokenizers.Tokenizer:
-    """A tokenizer of `size` tokens, specials included, learnt from texts; fewer only where the texts give no more."""
+def train_tokenizer(texts: Iterable[str], *, kind: str, size: int, lower: bool) -> tokenizers.Tokenizer:
+    """A tokenizer of `size` tokens, special ones included, trained on texts; fewer if the texts give no more."""
     if kind not in TRAINERS:
         raise ConfigError("tokenizer", [f"kind {kind!r} is unknown, {did_you_mean(kind, TRAINERS)}"])
-    _check_size(size, len(SPECIALS), f"{len(SPECIALS)} special tokens")  # before a corpus is read in vain
+    _check_size(size, len(SPECIALS), f"{len(SPECIALS)} special tokens")  # before a long corpus is read
     texts = iter(texts)
     first = next((text for text in texts if not text.isspace() and text), None)
     if first is None:
@@ -49,23 +49,23 @@ def _train_bpe(texts: Iterable[str], size: int, lower: bool) -> tokenizers.Token
         vocab_size=size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return state_forms(tokenizer)
+    return add_post_processor(tokenizer)
 
 
 def _train_wordpiece(texts: Iterable[str], size: int, lower: bool) -> tokenizers.Tokenizer:
-    """Learn merges of words that are marked where they begin, `▁b o o k`, and write them as BERT does, `b ##o ##o ##k`.
+    """Train BPE on words marked where they begin, `▁b o o k`, and write its pieces as BERT does, `b ##o ##o ##k`.
 
-    The library's own trainer of such pieces numbers them in an order that changes from run to run, and breaks ties by
-    number: two runs then give two vocabularies. Its trainer of plain merges does not.
+    The library's WordPiece trainer numbers pieces in an order that changes from run to run and breaks ties by number,
+    so that two runs give two vocabularies. Its BPE trainer does not.
     """
-    learner = tokenizers.Tokenizer(models.BPE())
-    learner.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=False)
+    bpe = tokenizers.Tokenizer(models.BPE())
+    bpe.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=False)
     words = pre_tokenizers.BertPreTokenizer()
-    learner.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.Metaspace(prepend_scheme="always")])
-    # Rare characters would fill the vocabulary of a large corpus: BERT's own limit, more where there is room for it.
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.Metaspace(prepend_scheme="always")])
+    # Rare characters would fill the vocabulary of a large corpus: BERT's own limit, or more in a large vocabulary.
     limit = max(1000, size // 4)
-    learner.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, limit_alphabet=limit, show_progress=False))
-    ids: dict[str, int] = learner.get_vocab()
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, limit_alphabet=limit, show_progress=False))
+    ids: dict[str, int] = bpe.get_vocab()
     letters = sorted(piece for piece in ids if len(piece) == 1 and piece != SPACE)
     longer = (piece for piece in sorted(ids, key=ids.__getitem__) if len(piece) > 1)
     merged = (piece[1:] if piece.startswith(SPACE) else f"##{piece}" for piece in longer)
@@ -76,16 +76,16 @@ def _train_wordpiece(texts: Iterable[str], size: int, lower: bool) -> tokenizers
         models.WordPiece({piece: number for number, piece in enumerate(vocabulary)}, unk_token=SPECIALS[1])
     )
     tokenizer.add_special_tokens(list(SPECIALS))
-    tokenizer.normalizer = learner.normalizer
+    tokenizer.normalizer = bpe.normalizer
     tokenizer.pre_tokenizer = words
     tokenizer.decoder = decoders.WordPiece()
-    return state_forms(tokenizer)
+    return add_post_processor(tokenizer)
 
 
 def _train_unigram(texts: Iterable[str], size: int, lower: bool) -> tokenizers.Tokenizer:
-    """Count words here, and let SentencePiece learn pieces from them.
+    """Count words here, and let SentencePiece learn pieces from the counts.
 
-    The trainer of `tokenizers` adds up in an order that changes from run to run; SentencePiece's does not.
+    The trainer of `tokenizers` sums in an order that changes from run to run; SentencePiece's does not.
     """
     steps = [normalizers.Nmt(), normalizers.NFKC()] + ([normalizers.Lowercase()] if lower else [])
     steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)]
@@ -93,31 +93,31 @@ def _train_unigram(texts: Iterable[str], size: int, lower: bool) -> tokenizers.T
     words: Counter[str] = Counter()
     for text in texts:
         words.update(normalizer.normalize_str(text).split(" "))
-    model = parse_sentencepiece(_learn_pieces(words, size))
+    model = parse_sentencepiece(_train_sentencepiece(words, size))
     vocabulary = [piece.text for piece in model.pieces]
     tokenizer = tokenizers.Tokenizer(unigram(model, vocabulary, SPECIALS[1]))
     tokenizer.add_special_tokens(list(SPECIALS))
     tokenizer.normalizer = normalizer
-    # "first": text after a special token is not the beginning of a text. `<mask>.` keeps its full stop as it is.
+    # "first": text after a special token is not the beginning of a text, so `<mask>.` gets no space before its stop.
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoder()
-    return state_forms(tokenizer)
+    return add_post_processor(tokenizer)
 
 
-def _learn_pieces(words: Counter[str], size: int) -> bytes:
-    """A SentencePiece model of these words, normalised already; specials first, then the 256 bytes."""
-    written = io.BytesIO()
+def _train_sentencepiece(words: Counter[str], size: int) -> bytes:
+    """A SentencePiece model of these words, normalised already; special tokens first, then the 256 bytes."""
+    model = io.BytesIO()
     pad, unknown, start, end, *others = SPECIALS
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_marked(words),
+            sentence_iterator=_word_counts(words),
             input_format="tsv",
-            model_writer=written,
+            model_writer=model,
             model_type="unigram",
             vocab_size=size,
             hard_vocab_limit=False,
             byte_fallback=True,
-            character_coverage=0.9999,  # one character in ten thousand may be left to its bytes
+            character_coverage=0.9999,  # one character in ten thousand may be written as bytes
             normalization_rule_name="identity",
             add_dummy_prefix=False,
             remove_extra_whitespaces=False,
@@ -130,7 +130,7 @@ def _learn_pieces(words: Counter[str], size: int) -> bytes:
             eos_id=3,
             eos_piece=end,
             control_symbols=others,
-            num_threads=4,  # fixed, because sums are added thread by thread and it shows in the last digit
+            num_threads=4,  # fixed: the number of threads changes the last digits of sums
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -140,11 +140,11 @@ def _learn_pieces(words: Counter[str], size: int) -> bytes:
             what = f"{len(SPECIALS)} special tokens, 256 bytes and {characters} characters"
             _check_size(size, int(needed[1]), what)
         raise TokenizerError(f"SentencePiece cannot learn pieces from this text: {error}") from error
-    return written.getvalue()
+    return model.getvalue()
 
 
-def _marked(words: Counter[str]) -> Iterator[str]:
-    """`▁word<tab>count`, in the order of the alphabet; what is longer than any word in parts."""
+def _word_counts(words: Counter[str]) -> Iterator[str]:
+    """`▁word<tab>count`, sorted; what is longer than 1,000 characters in parts."""
     for word in sorted(filter(None, words)):
         marked = f"{SPACE}{word}"
         for begin in range(0, len(marked), 1000):

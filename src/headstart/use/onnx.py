@@ -36,7 +36,7 @@ from headstart.model.layout import Dense
 from headstart.model.model import Model
 from headstart.model.positions import rotate
 from headstart.reading.examples import Text
-from headstart.tokenizers.special_tokens import find_layouts, state_forms
+from headstart.tokenizers.special_tokens import add_post_processor, find_layouts
 from headstart.use.classifier import TextClassifier, calibrated
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
@@ -186,7 +186,7 @@ def _write_tokenizer(classifier: TextClassifier, folder: Path) -> None:
     made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
     processor = json.loads(made.to_str())["post_processor"]
     if find_layouts(processor, {})[1] is None:  # it doesn't say how texts are put together: it goes by its tokens
-        state_forms(made)
+        add_post_processor(made)
     # Where nothing stands around a text, an empty one is a single token of the classifier's choice. Padding with it
     # gives an empty text that token, and the graph counts the first cell.
     around = ours.wrap([])[0]

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.reading.examples import Text
-from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.classifier import TextClassifier
 from headstart.use.explanation import Word
 
@@ -41,7 +40,7 @@ def tokenize(classifier: TextClassifier, text: Text) -> TokenizedText:
     encoded = classifier.encode([text])
     tokenizer = classifier.tokenizer
     parts = (text,) if isinstance(text, str) else text
-    spans = [_spans(tokenizer, part) for part in parts]
+    spans = [tokenizer.offsets(part) for part in parts]
     # Negative numbers instead of ids show where `wrap` puts each token of the text: token n of both texts is -1 - n.
     edges = np.cumsum([0, *map(len, spans)]).tolist()
     numbers = [[-1 - n for n in range(*edge)] for edge in pairwise(edges)]
@@ -62,12 +61,6 @@ def tokenize(classifier: TextClassifier, text: Text) -> TokenizedText:
     segments = None if encoded.segments is None else encoded.segments.astype(np.int64)
     ids = encoded.ids.astype(np.int64)
     return TokenizedText(ids, segments, tuple(words), word_of, tuple(tokens), truncated=edges[-1] - len(position))
-
-
-def _spans(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """The characters of the text that each token covers."""
-    offsets = tokenizer._tokenizer.encode(text, add_special_tokens=False).offsets
-    return [(int(start), int(end)) for start, end in offsets]
 
 
 def group_words(text: str, spans: Sequence[Span]) -> list[list[int]]:
