@@ -11,7 +11,7 @@ from .running import run
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_study(tmp_path_factory.mktemp("report") / "study", Plan(seeds=1, rows=60, budgets=(400,), draws=20))
+    return make_study(tmp_path_factory.mktemp("report") / "study", Plan(seeds=1, rows=60, budgets=(400,), samples=20))
 
 
 def test_a_page_is_written_and_named(study: Path, tmp_path: Path) -> None:

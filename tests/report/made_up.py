@@ -37,7 +37,7 @@ class Plan:
     budgets: tuple[int, ...] = (50, 100, 200, 400)  # the last is all labels
     epochs: int = 8
     gpu: bool = False
-    draws: int = 300
+    samples: int = 300
     text: str | None = None  # of every test row
     leaked: tuple[int, ...] = (3, 17)
 
@@ -104,7 +104,7 @@ def _compare(
     differences = []
     others = [name for name in names if name not in (reference, "majority")]
     found = [
-        statistics.difference(predictions[name, last], predictions[reference, last], draws=plan.draws)
+        statistics.difference(predictions[name, last], predictions[reference, last], samples=plan.samples)
         for name in others
     ]
     for name, each, holm in zip(others, found, statistics.holm([each.p for each in found]), strict=True):
@@ -125,7 +125,7 @@ def _compare(
     worth = []
     for budget in plan.budgets[:-1]:
         curve = [(labels, predictions[reference, labels]) for labels in plan.budgets]
-        value = statistics.worth(curve, predictions[names[2], budget], draws=plan.draws)
+        value = statistics.label_worth(curve, predictions[names[2], budget], samples=plan.samples)
         worth.append(WorthResult(names[2], reference, budget, value.value, value.low, value.high, value.at_most))
     full, scratch = made[names[2], last].scores["accuracy"], made[reference, last].scores["accuracy"]
     verdict = (
@@ -141,9 +141,9 @@ def _compare(
 
 def _arm(plan: Plan, name: str, labels: int, predictions: ArmPredictions, runs: tuple[RunScores, ...]) -> ArmResult:
     mode: Any = "baseline" if name in ("tfidf", "majority") else name.split(":")[0]
-    leak_free = statistics.estimate(predictions.without(plan.leaked), draws=plan.draws) if plan.leaked else None
+    leak_free = statistics.estimate(predictions.without(plan.leaked), samples=plan.samples) if plan.leaked else None
     base = None if mode in ("baseline", "scratch") else "base"
-    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions, draws=plan.draws), leak_free)
+    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions, samples=plan.samples), leak_free)
 
 
 def _write_run(

@@ -12,7 +12,7 @@ import pytest
 from headstart.report.page import render
 from headstart.report.records import Records, read
 from headstart.studies.trials import Sweep
-from headstart.studies.verdict import matching_budget
+from headstart.studies.verdict import label_worth
 from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
 
 
@@ -150,7 +150,7 @@ def test_what_labels_are_worth_is_said_in_sentences(books: Path) -> None:
     worth = read([books]).studies[0].comparison.worth
     assert any(each.value is not None for each in worth)
     for each in worth:
-        assert matching_budget(each, "full", "scratch", [50, 400]).replace("95 %", "95\xa0%") in page
+        assert label_worth(each, "full", "scratch", [50, 400]).replace("95 %", "95\xa0%") in page
 
 
 def test_settings_that_differ_are_marked(books: Path) -> None:
@@ -161,7 +161,7 @@ def test_settings_that_differ_are_marked(books: Path) -> None:
 
 
 def test_the_command_to_run_it_again_can_be_typed(tmp_path: Path) -> None:
-    study = make_study(tmp_path / "my study", Plan(seeds=1, rows=60, budgets=(400,), draws=20))
+    study = make_study(tmp_path / "my study", Plan(seeds=1, rows=60, budgets=(400,), samples=20))
     page = render(read([study]))
     assert f"headstart compare &#39;{study}/study.toml&#39; --out &#39;{study}-again&#39;" in page
     assert "study = &#34;compare&#34;" in page  # the recipe itself
@@ -169,7 +169,7 @@ def test_the_command_to_run_it_again_can_be_typed(tmp_path: Path) -> None:
 
 def test_many_classes_have_a_list_in_place_of_a_matrix(tmp_path: Path) -> None:
     labels = tuple(f"class {k}" for k in range(20))
-    page = render(read([make_study(tmp_path / "many", Plan(classes=labels, seeds=1, budgets=(400,), draws=20))]))
+    page = render(read([make_study(tmp_path / "many", Plan(classes=labels, seeds=1, budgets=(400,), samples=20))]))
     assert "With 20 classes: the commonest confusions." in page and 'aria-label="Confusion of' not in page
 
 
@@ -184,7 +184,7 @@ def test_a_pretraining_by_itself_has_a_page(books: Path, tmp_path: Path) -> None
 
 def test_the_least_there_can_be_has_a_page(tmp_path: Path) -> None:
     """One epoch, one seed: no line has two points, and no interval is wide."""
-    plan = Plan(seeds=1, rows=60, budgets=(400,), epochs=1, draws=20, leaked=())
+    plan = Plan(seeds=1, rows=60, budgets=(400,), epochs=1, samples=20, leaked=())
     outline = Outline(render(read([make_study(tmp_path / "small", plan)])))
     assert outline.found["h2"][:3] == ["Accuracy by epoch", "Final accuracy", "Differences"]
 
@@ -192,7 +192,7 @@ def test_the_least_there_can_be_has_a_page(tmp_path: Path) -> None:
 def test_a_large_study_stays_under_two_megabytes(tmp_path: Path) -> None:
     skills = (("scratch", 1.3), ("frozen", 1.2), ("full:causal", 1.6), ("full:masked", 1.7))
     budgets = (50, 100, 200, 400, 800, 1600)
-    plan = Plan(skills=skills, seeds=5, rows=2000, budgets=budgets, draws=20, text="a text of many words " * 200)
+    plan = Plan(skills=skills, seeds=5, rows=2000, budgets=budgets, samples=20, text="a text of many words " * 200)
     page = render(read([make_study(tmp_path / "large", plan, pretraining=make_pretraining(tmp_path / "base"))]))
     assert len(page.encode()) < 2_000_000
 

@@ -108,7 +108,7 @@ def test_two_readings_are_equal(books: Path) -> None:
 
 
 def test_long_texts_are_kept_in_part(tmp_path: Path) -> None:
-    plan = Plan(text="long " * 2000, seeds=1, rows=60, budgets=(400,), draws=20)
+    plan = Plan(text="long " * 2000, seeds=1, rows=60, budgets=(400,), samples=20)
     (study,) = read([make_study(tmp_path / "long", plan)]).studies
     assert {(len(mistake.text), mistake.length) for mistake in study.mistakes} == {(4000, 10_000)}
 

@@ -25,20 +25,19 @@ from headstart.studies import statistics
 from headstart.studies.statistics import (
     METRICS,
     ArmPredictions,
-    beside_the_best,
-    calibration_error,
     difference,
     estimate,
     holm,
+    label_worth,
     mcnemar,
+    p_values_against_best,
     reliability,
     scores,
-    worth,
 )
 
 Floats = NDArray[np.float64]
 STUDIES = 1000
-FEW = 400  # draws for each simulated study
+FEW_SAMPLES = 400  # of the bootstrap in each simulated study
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +50,9 @@ def one_thread() -> Iterator[None]:
 # --- made-up arms ---
 
 
-def outcome_of(right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None, sure: float = 0.9) -> ArmPredictions:
+def predictions_of(
+    right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None, sure: float = 0.9
+) -> ArmPredictions:
     """Two classes, from what each run got right, (R, I); every answer is given with the same probability."""
     labels = np.zeros(right.shape[1], np.int64) if labels is None else labels
     answers = np.where(right, labels, 1 - labels)
@@ -59,25 +60,25 @@ def outcome_of(right: NDArray[np.bool_], labels: NDArray[np.int64] | None = None
 
 
 def exact(accuracy: float, items: int = 1000, runs: int = 1) -> ArmPredictions:
-    return outcome_of(np.tile(np.arange(items) < round(accuracy * items), (runs, 1)))
+    return predictions_of(np.tile(np.arange(items) < round(accuracy * items), (runs, 1)))
 
 
 def simulated(
-    random: np.random.Generator, arms: list[float], runs: int, items: int, sd: float, shared: float = 0.6
+    rng: np.random.Generator, arms: list[float], runs: int, items: int, sd: float, shared: float = 0.6
 ) -> list[ArmPredictions]:
-    """One study: an outcome for each arm's true accuracy.
+    """One study: the predictions of an arm for each arm's true accuracy.
 
     A run's own accuracy is drawn around its arm's with the standard deviation `sd`. An item is as hard as it is for
     every run of every arm: that is a share of what decides whether a run gets it right, and its own luck is the rest.
     """
-    hard = random.normal(size=items)
-    labels = random.integers(2, size=items)
+    hard = rng.normal(size=items)
+    labels = rng.integers(2, size=items)
     found = []
     for accuracy in arms:
-        skill = stats.norm.ppf(np.clip(random.normal(accuracy, sd, runs), 0.001, 0.999))[:, None]
-        luck = random.normal(size=(runs, items))
+        skill = stats.norm.ppf(np.clip(rng.normal(accuracy, sd, runs), 0.001, 0.999))[:, None]
+        luck = rng.normal(size=(runs, items))
         right = skill + np.sqrt(shared) * hard + np.sqrt(1 - shared) * luck > 0
-        sure = random.uniform(0.5, 1, size=(runs, items))
+        sure = rng.uniform(0.5, 1, size=(runs, items))
         answers = np.where(right, labels, 1 - labels)
         found.append(
             ArmPredictions(np.where(answers[..., None] == np.arange(2), sure[..., None], 1 - sure[..., None]), labels)
@@ -87,20 +88,20 @@ def simulated(
 
 def coverage(runs: int, items: int, sd: float, *, shared: float = 0.6, seed: int = 0) -> tuple[float, float]:
     """In how many of 100 studies the interval holds the truth: of an arm at 0.80, and of one at 0.82 minus it."""
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     held = np.zeros(2)
     for _ in range(STUDIES):
-        one, other = simulated(random, [0.82, 0.80], runs, items, sd, shared)
-        level = estimate(other, draws=FEW)["accuracy"]
-        apart = difference(one, other, draws=FEW).scores["accuracy"]
+        one, other = simulated(rng, [0.82, 0.80], runs, items, sd, shared)
+        level = estimate(other, samples=FEW_SAMPLES)["accuracy"]
+        apart = difference(one, other, samples=FEW_SAMPLES).scores["accuracy"]
         held += [level.low <= 0.80 <= level.high, apart.low <= 0.02 <= apart.high]
     return float(held[0] / STUDIES * 100), float(held[1] / STUDIES * 100)
 
 
 def called_different(runs: int, items: int, sd: float) -> float:
     """The share of studies of two arms that are the same in truth in which p is below 0.05."""
-    random = np.random.default_rng(11)
-    ps = [difference(*simulated(random, [0.8, 0.8], runs, items, sd), draws=FEW).p for _ in range(STUDIES)]
+    rng = np.random.default_rng(11)
+    ps = [difference(*simulated(rng, [0.8, 0.8], runs, items, sd), samples=FEW_SAMPLES).p for _ in range(STUDIES)]
     return float(np.mean(np.array(ps) < 0.05))
 
 
@@ -126,7 +127,7 @@ def test_calibration_by_hand() -> None:
     labels = np.array([0, 1, 0, 1])  # right, wrong, right, wrong: all answer 0
     probabilities = np.stack([sure, 1 - sure], axis=1)
     # |1.42 - 1| + |0.95 - 1| + |0.52 - 0|, over four items
-    assert calibration_error(probabilities, labels) == pytest.approx((0.42 + 0.05 + 0.52) / 4)
+    assert scores(probabilities, labels)["calibration"] == pytest.approx((0.42 + 0.05 + 0.52) / 4)
     expected = np.array([(0.52, 0.0, 1), (0.71, 0.5, 2), (0.95, 1.0, 1)])
     assert np.array(reliability(probabilities, labels)) == pytest.approx(expected)
 
@@ -138,13 +139,13 @@ def test_reliability_pools_runs_and_a_bin_holds_its_upper_edge() -> None:
 
 
 def test_calibration_error_is_what_the_diagram_shows() -> None:
-    random = np.random.default_rng(0)
-    probabilities, labels = random.dirichlet(np.ones(3), 200), random.integers(3, size=200)
+    rng = np.random.default_rng(0)
+    probabilities, labels = rng.dirichlet(np.ones(3), 200), rng.integers(3, size=200)
     by_bin = sum(abs(sure - right) * count for sure, right, count in reliability(probabilities, labels))
-    assert calibration_error(probabilities, labels) == pytest.approx(by_bin / 200)
+    assert scores(probabilities, labels)["calibration"] == pytest.approx(by_bin / 200)
 
 
-# --- an outcome ---
+# --- the predictions of an arm ---
 
 
 @pytest.mark.parametrize(
@@ -158,24 +159,26 @@ def test_calibration_error_is_what_the_diagram_shows() -> None:
         (np.full((1, 3, 2), np.nan), np.zeros(3, int), "a probability is no number"),
     ],
 )
-def test_an_outcome_that_does_not_fit_is_refused(probabilities: Floats, labels: NDArray[np.int64], words: str) -> None:
+def test_predictions_of_the_wrong_shape_are_refused(
+    probabilities: Floats, labels: NDArray[np.int64], words: str
+) -> None:
     with pytest.raises(ModelError, match=words):
         ArmPredictions(probabilities, labels)
 
 
 def test_without_items() -> None:
-    outcome = outcome_of(np.array([[True, False, True, False]]))
-    assert estimate(outcome.without([1, 3]), draws=FEW)["accuracy"].value == 1
-    assert estimate(outcome.without([]), draws=FEW)["accuracy"].value == 0.5
+    arm = predictions_of(np.array([[True, False, True, False]]))
+    assert estimate(arm.without([1, 3]), samples=FEW_SAMPLES)["accuracy"].value == 1
+    assert estimate(arm.without([]), samples=FEW_SAMPLES)["accuracy"].value == 0.5
 
 
 # --- an estimate ---
 
 
 def test_the_value_is_the_mean_over_runs_of_each_score() -> None:
-    (outcome,) = simulated(np.random.default_rng(1), [0.7], runs=3, items=50, sd=0.05)
-    by_run = [scores(run, outcome.labels) for run in outcome.probabilities]
-    for name, found in estimate(outcome, draws=FEW).items():
+    (arm,) = simulated(np.random.default_rng(1), [0.7], runs=3, items=50, sd=0.05)
+    by_run = [scores(run, arm.labels) for run in arm.probabilities]
+    for name, found in estimate(arm, samples=FEW_SAMPLES).items():
         assert found.value == pytest.approx(np.mean([run[name] for run in by_run]))
         assert found.low < found.value < found.high
 
@@ -188,16 +191,16 @@ def test_the_same_inputs_give_the_same_numbers() -> None:
 
 def test_small_pieces_give_what_one_piece_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, pieces = (simulated(np.random.default_rng(3), [0.8], 3, 60, 0.02)[0] for _ in range(2))
-    expected = estimate(whole, draws=FEW)
-    monkeypatch.setattr(statistics, "ROOM", 7 * 60)
-    assert estimate(pieces, draws=FEW) == expected
+    expected = estimate(whole, samples=FEW_SAMPLES)
+    monkeypatch.setattr(statistics, "CHUNK", 7 * 60)
+    assert estimate(pieces, samples=FEW_SAMPLES) == expected
 
 
 @pytest.mark.parametrize("accuracy", [0.6, 0.9])
 def test_one_run_is_scipys_bootstrap_over_items(accuracy: float) -> None:
-    (outcome,) = simulated(np.random.default_rng(4), [accuracy], runs=1, items=400, sd=0)
-    right = outcome.probabilities[0].argmax(1) == outcome.labels
-    found = estimate(outcome)["accuracy"]
+    (arm,) = simulated(np.random.default_rng(4), [accuracy], runs=1, items=400, sd=0)
+    right = arm.probabilities[0].argmax(1) == arm.labels
+    found = estimate(arm)["accuracy"]
     theirs = stats.bootstrap((right.astype(float),), np.mean, n_resamples=20_000, method="percentile", rng=0)
     # The 2.5 % point of 10,000 draws is off by 0.027 standard errors of the mean or so, and draws are 1/400 apart.
     tolerance = 4 * 0.03 * theirs.standard_error + 1 / 400
@@ -206,9 +209,9 @@ def test_one_run_is_scipys_bootstrap_over_items(accuracy: float) -> None:
 
 
 def test_macro_f1_is_scipys_bootstrap_over_items() -> None:
-    random = np.random.default_rng(5)
-    labels = random.integers(3, size=300)
-    predicted = np.where(random.random(300) < 0.7, labels, random.integers(3, size=300))
+    rng = np.random.default_rng(5)
+    labels = rng.integers(3, size=300)
+    predicted = np.where(rng.random(300) < 0.7, labels, rng.integers(3, size=300))
     found = estimate(ArmPredictions(np.eye(3)[predicted][None], labels))["macro_f1"]
     theirs = stats.bootstrap(
         (predicted, labels),
@@ -224,29 +227,29 @@ def test_macro_f1_is_scipys_bootstrap_over_items() -> None:
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5, 10])
-def test_where_seeds_are_all_the_luck_it_is_students_interval(runs: int) -> None:
+def test_where_only_seeds_vary_it_is_students_interval(runs: int) -> None:
     """5,000 items that every run gets right in the same order of difficulty, and runs that are far apart."""
     accuracies = np.linspace(0.45, 0.55, runs)
     items = 5000
     right = np.arange(items) < (accuracies * items).round()[:, None]
-    one, other = outcome_of(right), exact(0.5, items)
+    one, other = predictions_of(right), exact(0.5, items)
     theirs = stats.ttest_1samp(accuracies - 0.5, 0).confidence_interval(0.95)
-    found = difference(one, other, draws=1000).scores["accuracy"]
+    found = difference(one, other, samples=1000).scores["accuracy"]
     assert found.high - found.low == pytest.approx(theirs.high - theirs.low, rel=0.03)
 
 
-def test_runs_that_agree_by_chance_are_not_taken_to_be_without_luck() -> None:
-    """Three runs with 80 right of 100 each, every one with mistakes of its own: no spread to see, and yet some luck."""
+def test_runs_whose_scores_agree_by_chance_still_have_a_seed_variance() -> None:
+    """Three runs with 80 right of 100 each, every one with mistakes of its own."""
     right = np.ones((3, 100), bool)
     for run in range(3):
         right[run, 20 * run : 20 * run + 20] = False
-    found = estimate(outcome_of(right))["accuracy"]
+    found = estimate(predictions_of(right))["accuracy"]
     assert found.value == 0.8
     assert found.high - found.low > 0.02
 
 
 def test_an_interval_ends_where_scores_end() -> None:
-    found = estimate(outcome_of(np.arange(50) < np.array([[50], [30]])), draws=FEW)["accuracy"]
+    found = estimate(predictions_of(np.arange(50) < np.array([[50], [30]])), samples=FEW_SAMPLES)["accuracy"]
     assert (found.low, found.high) == (
         0.0,
         1.0,
@@ -256,9 +259,9 @@ def test_an_interval_ends_where_scores_end() -> None:
 # --- a difference ---
 
 
-def test_identical_outcomes_do_not_differ() -> None:
-    (outcome,) = simulated(np.random.default_rng(6), [0.8], runs=5, items=100, sd=0.02)
-    found = difference(outcome, outcome)
+def test_identical_arms_do_not_differ() -> None:
+    (arm,) = simulated(np.random.default_rng(6), [0.8], runs=5, items=100, sd=0.02)
+    found = difference(arm, arm)
     assert all((each.value, each.low, each.high) == (0, 0, 0) for each in found.scores.values())
     assert (found.p, found.better, found.detectable) == (1.0, 0.5, 0.0)
 
@@ -286,7 +289,7 @@ def test_a_single_run_stands_against_every_run() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([5, 20, 100]))
 def test_p_is_below_5_percent_exactly_where_the_interval_leaves_0_out(seed: int, runs: int, items: int) -> None:
     one, other = simulated(np.random.default_rng(seed), [0.85, 0.7], runs, items, 0.02)
-    found = difference(one, other, draws=200)
+    found = difference(one, other, samples=200)
     apart = found.scores["accuracy"]
     assert (found.p < 0.05) == (apart.low > 0 or apart.high < 0)
     assert 0 < found.p <= 1
@@ -294,15 +297,15 @@ def test_p_is_below_5_percent_exactly_where_the_interval_leaves_0_out(seed: int,
     assert apart.low <= apart.value <= apart.high
 
 
-def test_better_is_the_share_of_draws_ahead() -> None:
+def test_better_is_the_share_of_samples_ahead() -> None:
     # One item of four is right for the first alone: a draw of four items misses it with probability (3/4)^4, a tie.
-    found = difference(outcome_of(np.array([[1, 1, 0, 0]], bool)), outcome_of(np.array([[1, 0, 0, 0]], bool)))
+    found = difference(predictions_of(np.array([[1, 1, 0, 0]], bool)), predictions_of(np.array([[1, 0, 0, 0]], bool)))
     missed = 0.75**4
     assert found.better == pytest.approx(1 - missed + missed / 2, abs=0.015)
     assert found.p == pytest.approx(2 * missed, abs=0.03)
 
 
-def test_outcomes_that_cannot_be_paired_are_refused() -> None:
+def test_arms_that_cannot_be_paired_are_refused() -> None:
     one, two, three = (simulated(np.random.default_rng(9), [0.8], runs, 20, 0)[0] for runs in (1, 2, 3))
     with pytest.raises(ModelError, match="3 runs against 2 cannot be paired"):
         difference(three, two)
@@ -313,7 +316,7 @@ def test_outcomes_that_cannot_be_paired_are_refused() -> None:
 def test_detectable_over_items_is_the_textbooks() -> None:
     """(1.96 + 0.84) standard errors of the paired difference, for two single models."""
     one, other = simulated(np.random.default_rng(10), [0.8, 0.78], runs=1, items=2000, sd=0)
-    right = [(outcome.probabilities[0].argmax(1) == outcome.labels).astype(float) for outcome in (one, other)]
+    right = [(arm.probabilities[0].argmax(1) == arm.labels).astype(float) for arm in (one, other)]
     error = (right[0] - right[1]).std() / np.sqrt(2000)
     expected = (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)) * error
     assert difference(one, other).detectable == pytest.approx(expected, rel=0.03)
@@ -323,7 +326,7 @@ def test_detectable_over_items_is_the_textbooks() -> None:
 def test_detectable_over_seeds_is_that_of_a_paired_t_test(runs: int) -> None:
     accuracies = np.linspace(0.4, 0.6, runs)
     right = np.arange(5000) < (accuracies * 5000).round()[:, None]
-    found = difference(outcome_of(right), exact(0.5, 5000), draws=1000).detectable
+    found = difference(predictions_of(right), exact(0.5, 5000), samples=1000).detectable
     theirs = TTestPower().solve_power(nobs=runs, alpha=0.05, power=0.8) * accuracies.std(ddof=1)
     assert found == pytest.approx(theirs, rel=0.07)
 
@@ -355,8 +358,8 @@ def test_of_equally_good_runs_none_is_called_worse_than_the_best(runs: int) -> N
     for _ in range(tables):
         right = (draw.random(400) < 0.8) ^ (draw.random((runs, 400)) < 0.12)
         best = int(right.mean(axis=1).argmax())
-        chances = beside_the_best(right[best], [right[k] for k in range(runs) if k != best])
-        mistaken += min(chances) < 0.05
+        ps = p_values_against_best(right[best], [right[k] for k in range(runs) if k != best])
+        mistaken += min(ps) < 0.05
     assert mistaken / tables < 0.05 + 2 * (0.05 * 0.95 / tables) ** 0.5  # by Holm, of 24, it would be a fifth
 
 
@@ -364,8 +367,8 @@ def test_one_that_is_worse_is_told_from_the_best() -> None:
     draw = np.random.default_rng(0)
     right = draw.random((24, 400)) < np.array([0.85] * 23 + [0.6])[:, None]
     best = int(right.mean(axis=1).argmax())
-    chances = beside_the_best(right[best], [right[k] for k in range(24) if k != best])
-    assert chances[-1] < 0.001
+    ps = p_values_against_best(right[best], [right[k] for k in range(24) if k != best])
+    assert ps[-1] < 0.001
 
 
 # --- what labels are worth ---
@@ -375,7 +378,7 @@ CURVE = [(100, exact(0.6)), (400, exact(0.8)), (1600, exact(0.85))]
 
 def test_worth_is_read_off_the_curve() -> None:
     """Half-way up between 100 and 400 labels on a logarithmic scale is 200."""
-    found = worth(CURVE, exact(0.7))
+    found = label_worth(CURVE, exact(0.7))
     assert found.value == pytest.approx(200)
     assert found.low is not None
     assert found.high is not None
@@ -385,36 +388,37 @@ def test_worth_is_read_off_the_curve() -> None:
 
 @pytest.mark.parametrize(("accuracy", "value", "at_most"), [(0.8, 400, False), (0.85, 1600, False), (0.6, 100, True)])
 def test_worth_on_a_budget_is_that_budget(accuracy: float, value: float, at_most: bool) -> None:
-    found = worth(CURVE, exact(accuracy))
+    found = label_worth(CURVE, exact(accuracy))
     assert found.value == pytest.approx(value)
     assert found.at_most is at_most
 
 
 def test_worth_beyond_the_curve() -> None:
-    assert worth(CURVE, exact(0.95)) == statistics.Worth(None, None, None, at_most=False)
-    found = worth(CURVE, exact(0.3))
+    assert label_worth(CURVE, exact(0.95)) == statistics.LabelWorth(None, None, None, at_most=False)
+    found = label_worth(CURVE, exact(0.3))
     assert (found.value, found.low, found.high, found.at_most) == (100, 100, 100, True)
-    nearly = worth(CURVE, outcome_of(np.roll(np.arange(1000) < 840, 300)[None]))  # other items right than in the curve
+    other_items = predictions_of(np.roll(np.arange(1000) < 840, 300)[None])  # right elsewhere than in the curve
+    nearly = label_worth(CURVE, other_items)
     assert nearly.value is not None
     assert nearly.high is None
 
 
 def test_a_curve_that_dips_is_made_to_rise() -> None:
     """0.8 then 0.7 are two measurements of 0.75: an arm at 0.75 is as good as the first of the two budgets."""
-    found = worth([(100, exact(0.6)), (200, exact(0.8)), (400, exact(0.7)), (800, exact(0.9))], exact(0.75))
+    found = label_worth([(100, exact(0.6)), (200, exact(0.8)), (400, exact(0.7)), (800, exact(0.9))], exact(0.75))
     assert found.value == pytest.approx(200)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
-def test_rising_is_scikit_learns(values: list[float]) -> None:
+def test_isotonic_regression_is_scikit_learns(values: list[float]) -> None:
     theirs = IsotonicRegression().fit_transform(np.arange(len(values)), values)
-    assert statistics._rising(np.array(values)) == pytest.approx(theirs)
+    assert statistics._isotonic(np.array(values)) == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize("budgets", [[], [200, 100], [100, 100], [0, 100]])
 def test_budgets_rise(budgets: list[int]) -> None:
     with pytest.raises(ModelError, match="each above the last"):
-        worth([(labels, exact(0.6)) for labels in budgets], exact(0.7))
+        label_worth([(labels, exact(0.6)) for labels in budgets], exact(0.7))
 
 
 # --- simulated studies, whose truth is known ---
@@ -445,8 +449,8 @@ def test_intervals_hold_the_truth_whether_runs_agree_or_not(shared: float) -> No
 
 @pytest.mark.slow
 def test_intervals_of_the_other_scores_hold_what_is_measured_on_average() -> None:
-    random = np.random.default_rng(12)
-    found = [estimate(*simulated(random, [0.8], 5, 400, 0.01), draws=FEW) for _ in range(STUDIES)]
+    rng = np.random.default_rng(12)
+    found = [estimate(*simulated(rng, [0.8], 5, 400, 0.01), samples=FEW_SAMPLES) for _ in range(STUDIES)]
     for name in ("macro_f1", "calibration"):
         truth = np.mean([study[name].value for study in found])
         assert 92 <= np.mean([study[name].low <= truth <= study[name].high for study in found]) * 100 <= 98
@@ -470,23 +474,25 @@ def test_arms_that_are_the_same_in_truth_are_seldom_called_different_elsewhere(
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "items", "sd"), [(1, 1000, 0.0), (5, 400, 0.01), (5, 2000, 0.03)])
 def test_a_difference_that_is_called_detectable_is_seen_four_times_in_five(runs: int, items: int, sd: float) -> None:
-    random = np.random.default_rng(13)
-    sizes = [difference(*simulated(random, [0.8, 0.8], runs, items, sd), draws=FEW).detectable for _ in range(300)]
+    rng = np.random.default_rng(13)
+    sizes = [
+        difference(*simulated(rng, [0.8, 0.8], runs, items, sd), samples=FEW_SAMPLES).detectable for _ in range(300)
+    ]
     arms = [0.8 + float(np.mean(sizes)), 0.8]
-    seen = [difference(*simulated(random, arms, runs, items, sd), draws=FEW).p < 0.05 for _ in range(STUDIES)]
+    seen = [difference(*simulated(rng, arms, runs, items, sd), samples=FEW_SAMPLES).p < 0.05 for _ in range(STUDIES)]
     assert 0.72 <= np.mean(seen) <= 0.9
 
 
 @pytest.mark.slow
 def test_the_interval_of_worth_holds_the_truth() -> None:
     """Each doubling brings three points: an arm one and a half points above 200 labels is worth 283 of them."""
-    random = np.random.default_rng(14)
+    rng = np.random.default_rng(14)
     budgets = [50, 100, 200, 400, 800]
     curve = [0.70, 0.73, 0.76, 0.79, 0.82]
     held = 0
     for _ in range(STUDIES):
-        *reference, arm = simulated(random, [*curve, 0.775], 5, 500, 0.01)
-        found = worth(list(zip(budgets, reference, strict=True)), arm, draws=FEW)
+        *reference, arm = simulated(rng, [*curve, 0.775], 5, 500, 0.01)
+        found = label_worth(list(zip(budgets, reference, strict=True)), arm, samples=FEW_SAMPLES)
         low = 0 if found.low is None else found.low
         high = np.inf if found.high is None else found.high
         held += low <= 200 * np.sqrt(2) <= high

@@ -38,7 +38,7 @@ from headstart.report.pretraining import parameters
 from headstart.report.recipe import again, doctor, settings
 from headstart.report.records import Run, Study
 from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate
-from headstart.studies.verdict import matching_budget
+from headstart.studies.verdict import label_worth
 
 USUAL = {"full": 0, "scratch": 1, "frozen": 2}  # the look of the first arm of each mode
 
@@ -315,7 +315,7 @@ def _budgets(study: Study) -> Section | None:
         Words(
             "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
         ),
-        *(Words(f"{matching_budget(each, each.arm, each.reference, budgets)}.") for each in comparison.worth),
+        *(Words(f"{label_worth(each, each.arm, each.reference, budgets)}.") for each in comparison.worth),
     ]
     tables = [Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")]
     if comparison.worth:

@@ -242,6 +242,6 @@ def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredic
         curve = [(budget, by_name[scratch, budget]) for budget in budgets if (scratch, budget) in by_name]
         for budget in budgets:
             if (arm, budget) in by_name:
-                worth = statistics.worth(curve, by_name[arm, budget])
+                worth = statistics.label_worth(curve, by_name[arm, budget])
                 results.append(WorthResult(arm, scratch, budget, worth.value, worth.low, worth.high, worth.at_most))
     return results

@@ -24,7 +24,7 @@ from headstart.studies.claims import fingerprint_of, key_of
 from headstart.studies.contrasts import ALPHA
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
-from headstart.studies.statistics import beside_the_best
+from headstart.studies.statistics import p_values_against_best
 from headstart.training.driver import open_run
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
@@ -198,7 +198,7 @@ class Trials:
         if its is None:
             return None, trials
         others = {run: found for run, found in answers.items() if found is not None}
-        chances = dict(zip(others, beside_the_best(its, list(others.values())), strict=True))
+        chances = dict(zip(others, p_values_against_best(its, list(others.values())), strict=True))
         return len(its), [replace(trial, chance=chances.get(trial.run)) for trial in trials]
 
 

@@ -311,14 +311,14 @@ def _labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]
             reference = comparison.arm(worth.reference)
             name = "scratch" if reference.mode == "scratch" else _arm_name(reference, contrasts)
             budgets = [curve.labels for curve in (*comparison.curves, reference) if curve.name == reference.name]
-            matched = matching_budget(worth, _arm_name(arms.best, contrasts), name, budgets)
+            matched = label_worth(worth, _arm_name(arms.best, contrasts), name, budgets)
             yield f"{matched}: {_saving(worth)}."
 
 
-def matching_budget(worth: WorthResult, arm: str, reference: str, budgets: Sequence[int]) -> str:
+def label_worth(worth: WorthResult, arm: str, reference: str, budgets: Sequence[int]) -> str:
     """With how many labels the reference does as well as the arm; `budgets` are those that the reference was given.
 
-    >>> matching_budget(WorthResult("full", "scratch", 200, 1347.2, 904.0, None, False), "full", "scratch", [50, 1800])
+    >>> label_worth(WorthResult("full", "scratch", 200, 1347.2, 904.0, None, False), "full", "scratch", [50, 1800])
     'With 200 labels full does as well as scratch with about 1,350 (95 % interval 900 to more than 1,800)'
     """
     least, most = min(budgets), max(budgets)
