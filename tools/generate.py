@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -16,9 +15,9 @@ from typer.main import get_command
 import questions
 import results
 from headstart.cli import app
+from results import DOCS
 
-DOCS = Path(__file__).parents[1] / "docs"
-WIDTH = 100
+WIDTH = "100"
 
 
 def command_line() -> str:
@@ -31,47 +30,43 @@ def command_line() -> str:
         "Exit codes: 0 done, 1 a run that could not go on, 2 something to mend (it says what), 130 interrupted.",
     ]
     for verb in _verbs(get_command(app)):
-        lines += ["", f"## headstart {' '.join(verb)}", "", "```", _help(verb), "```"]
+        lines += ["", f"## headstart {' '.join(verb)}", "", "```", _run("headstart", *verb, "--help"), "```"]
     return "\n".join(lines) + "\n"
 
 
-def _verbs(group: Any, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
+def _verbs(group: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    verbs: list[tuple[str, ...]] = []
     for name, command in group.commands.items():
-        inner = hasattr(command, "commands")
-        found += _verbs(command, (*before, name)) if inner else [(*before, name)]
-    return found
+        verbs += _verbs(command, (*prefix, name)) if hasattr(command, "commands") else [(*prefix, name)]
+    return verbs
 
 
-def _help(verb: tuple[str, ...]) -> str:
-    command = [sys.executable, "-m", "headstart", *verb, "--help"]
-    surroundings = {**os.environ, "COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=surroundings)
+def _run(module: str, *arguments: str) -> str:
+    """What a module prints, at a fixed width and without colours or trailing spaces."""
+    environment = {**os.environ, "COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1"}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=DOCS.parent)
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 
 def scaling() -> str:
-    """docs/scaling.md with its tables reckoned anew."""
-    command = [sys.executable, "-m", "bench.reckoning"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent).stdout
+    """docs/scaling.md with its tables computed anew."""
+    return _run("bench.reckoning") + "\n"
 
 
 def pages() -> dict[str, str]:
-    """Every file that is made, by its path from docs/."""
-    made = {"cli.md": command_line(), "scaling.md": scaling()}
-    made |= {"results.md": results.page(), "../README.md": results.readme()}
-    return made | {f"images/{name}": text for name, text in results.figures().items()} | questions.files()
+    """Every generated file, by its path from docs/."""
+    return {"cli.md": command_line(), "scaling.md": scaling(), **results.files(), **questions.files()}
 
 
 def main() -> None:
     stale = []
     for name, text in pages().items():
         path = DOCS / name
-        if "--check" in sys.argv:
-            if not path.is_file() or path.read_text(encoding="utf-8") != text:
-                stale.append(name)
-        else:
+        if "--check" not in sys.argv:
             path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
     if stale:
         sys.exit(f"stale: {', '.join(stale)}; run `make docs`")
 

@@ -41,8 +41,8 @@ def commands(block: str) -> list[str]:
 
 def commands_of(page: Path) -> list[str]:
     """Every command of a page, in its order."""
-    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
-    return [command for block in found for command in commands(block["commands"])]
+    blocks = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [command for block in blocks for command in commands(block["commands"])]
 
 
 def fill(page: Path, run: Callable[[str], str]) -> None:
@@ -52,30 +52,27 @@ def fill(page: Path, run: Callable[[str], str]) -> None:
         printed = "".join(run(command) for command in commands(block["commands"]))
         if block["output"] is None:
             return block[0]
-        return f"```sh\n{block['commands']}```\n{block['between']}```text\n{folded(printed)}```\n"
+        return f"```sh\n{block['commands']}```\n{block['between']}```text\n{wrapped(printed)}```\n"
 
     page.write_text(BLOCK.sub(filled, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def folded(text: str) -> str:
-    """Text with long lines folded at a space, as a terminal of this width would show it."""
-    lines = (
-        textwrap.wrap(line, WIDTH, replace_whitespace=False, break_long_words=False, break_on_hyphens=False) or [""]
-        for line in text.splitlines()
-    )
-    return "".join(f"{part.rstrip()}\n" for each in lines for part in each)
+def wrapped(text: str) -> str:
+    """Text with long lines broken at a space, as a terminal of this width would show it."""
+    wrapper = textwrap.TextWrapper(WIDTH, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"{part.rstrip()}\n" for line in text.splitlines() for part in wrapper.wrap(line) or [""])
 
 
 class Shell:
-    """A folder like a fresh clone, and a shell in it; what serves goes on until the end."""
+    """A shell in a folder like a fresh clone; a server it starts runs until `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.serving: list[subprocess.Popen[str]] = []
+        self.servers: list[subprocess.Popen[str]] = []
         for name in ("Makefile", "pyproject.toml", "requirements.lock", "src", "recipes", ".venv"):
             (folder / name).symlink_to(ROOT / name)
-        tools = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
-        self.surroundings = {**os.environ, "PATH": tools, "LC_ALL": "C.UTF-8"}
+        path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
+        self.folder = folder
 
     def run(self, command: str) -> str:
         """What a command writes to standard output; one that fails ends everything."""
@@ -84,31 +81,25 @@ class Shell:
             return ""
         if command.startswith("make "):  # it is set up already, or else this would not run
             command = command.replace("make", "make --old-file=.venv/.installed", 1)
-        if command.startswith("headstart serve"):
-            server = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
-                cwd=self.folder,
-                env=self.surroundings,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self.serving.append(server)
-            assert server.stdout is not None
-            return server.stdout.readline()
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env=self.surroundings, stdout=subprocess.PIPE, text=True
-        )
-        if done.returncode:
-            sys.exit(f"failed with {done.returncode}: {command}")
-        return done.stdout.replace(f"{ROOT}/", "")  # the folder's links lead there, and in a clone they are no links
+        serves = command.startswith("headstart serve")
+        arguments = ["bash", "-c", f"exec {command}" if serves else command]
+        process = subprocess.Popen(arguments, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        if serves:
+            self.servers.append(process)
+            return process.stdout.readline()
+        output, _ = process.communicate()
+        if process.returncode:
+            sys.exit(f"failed with {process.returncode}: {command}")
+        return output.replace(f"{ROOT}/", "")  # the folder's links lead there, and in a clone they are no links
 
     def close(self) -> None:
-        for server in self.serving:
+        for server in self.servers:
             server.terminate()
             server.communicate()
 
 
-def take_picture(report: Path, picture: Path) -> None:
+def screenshot(report: Path, picture: Path) -> None:
     """The top of a report as a user sees it, as a PNG."""
     from playwright.sync_api import sync_playwright
 
@@ -126,9 +117,9 @@ def take_picture(report: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
         for page in PAGES:
-            folder = Path(place) / page.stem
+            folder = Path(temporary) / page.stem
             folder.mkdir()
             shell = Shell(folder)
             try:
@@ -136,9 +127,8 @@ def main() -> None:
             finally:
                 shell.close()
         if "--picture" in sys.argv:
-            take_picture(
-                Path(place) / "README" / "headstart-demo" / "report.html", ROOT / "docs" / "images" / "report.png"
-            )
+            report = Path(temporary) / "README" / "headstart-demo" / "report.html"
+            screenshot(report, ROOT / "docs" / "images" / "report.png")
 
 
 if __name__ == "__main__":

@@ -171,10 +171,10 @@ def test_what_a_page_serves_ends_with_its_shell(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "headstart").write_text("#!/bin/sh\necho ready\nexec sleep 300\n", encoding="utf-8")
     (tmp_path / "bin" / "headstart").chmod(0o755)
-    shell.surroundings["PATH"] = f"{tmp_path / 'bin'}:{shell.surroundings['PATH']}"
+    shell.environment["PATH"] = f"{tmp_path / 'bin'}:{shell.environment['PATH']}"
     assert shell.run("headstart serve reviews") == "ready\n"
     shell.close()
-    (server,) = shell.serving
+    (server,) = shell.servers
     assert server.returncode is not None
     assert server.stdout.closed
 

@@ -27,6 +27,7 @@ TOOLS = DOCS.parent / "tools"
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """tools/results.py with a page of its own."""
+    monkeypatch.syspath_prepend(TOOLS)
     spec = importlib.util.spec_from_file_location("results_of_docs", TOOLS / "results.py")
     assert spec is not None
     assert spec.loader is not None
@@ -68,7 +69,8 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     assert "old" not in page.split("Text")[0].splitlines()
     (tmp_path / "results.md").write_text(page)
     assert results.page() == page
-    figure = results.figures()["reviews.svg"]
+    (tmp_path / "README.md").write_text("Nothing of the overview")
+    figure = results.files()["images/reviews.svg"]
     assert ElementTree.fromstring(figure).tag == "{http://www.w3.org/2000/svg}svg"
     assert {"scratch", "full"} <= {each.text for each in ElementTree.fromstring(figure).iter() if each.text}
 
@@ -100,9 +102,9 @@ def test_the_overview(results: ModuleType, tmp_path: Path) -> None:
     assert (before, opening, only, closing, after) == ("Before", "<!-- overview one -->", line, "<!-- end -->", "After")
 
 
-def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path) -> None:
+def test_bases_are_compared_with_each_other(results: ModuleType, objectives: Path) -> None:
     found = Comparison.from_json(json.loads((objectives / "comparison.json").read_text()))
-    row = results.gather(objectives)
+    row = results.from_folder(objectives)
     pairs = [(each["arm"], each["reference"]) for each in row["differences"]]
     full = ["full:causal", "full:masked", "full:both"]
     held = [set(pair) for pair in (*combinations(full, 2), *product(full, ["scratch", "tfidf"]), ("scratch", "tfidf"))]
@@ -112,7 +114,7 @@ def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path
     for each in row["differences"]:
         assert each["value"] == pytest.approx(value[each["arm"]] - value[each["reference"]], abs=2e-4)
         assert each["low"] <= each["value"] <= each["high"]
-    for each in results._further(objectives, replace(found, differences=())):
+    for each in results._further_differences(objectives, replace(found, differences=())):
         known = found.difference(each["arm"], each["reference"])
         if known is not None:
             assert results._rounded(known.scores["accuracy"]).items() <= each.items()
@@ -121,7 +123,7 @@ def test_bases_are_held_against_each_other(results: ModuleType, objectives: Path
 def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_path: Path) -> None:
     sweep(SweepSettings(**data(world), init=str(base), grid=("lr=1e-3,1e-2", "dropout=0.0,0.1")), tmp_path / "sweep")
     finetune(FinetuneSettings(**data(world), init=str(base), mode="frozen"), tmp_path / "run")
-    table, run = results.gather(tmp_path / "sweep"), results.gather(tmp_path / "run")
+    table, run = results.from_folder(tmp_path / "sweep"), results.from_folder(tmp_path / "run")
     assert [row["settings"]["dropout"] for row in table["rows"]] == ["0", "0.1", "0", "0.1"]
     assert sum(row["best"] for row in table["rows"]) == 1
     assert "best on valid" in results._table(table["rows"], None)
@@ -130,16 +132,16 @@ def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_pat
     assert run["rows"][0]["seeds"] == [0]
 
 
-def test_every_file_has_its_place(results: ModuleType, tmp_path: Path) -> None:
+def test_every_file_has_its_section(results: ModuleType, tmp_path: Path) -> None:
     results.write(tmp_path / "results" / "one.json", {"rows": [], "hardware": "a machine", "date": "2026-11-15"})
     (tmp_path / "results.md").write_text("<!-- result two -->\n<!-- end -->\n")
-    with pytest.raises(SystemExit, match=r"one\.json has no place on the page; the page has a place for two"):
+    with pytest.raises(SystemExit, match=r"one\.json has no section on the page; the page has a section for two"):
         results.page()
 
 
-def test_a_picture_of_the_report_stands_where_there_is_one(results: ModuleType, tmp_path: Path) -> None:
+def test_a_screenshot_of_the_report_is_shown_where_there_is_one(results: ModuleType, tmp_path: Path) -> None:
     found = {"rows": [], "hardware": "a machine", "date": "2026-11-15"}
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "report-one.png").write_bytes(b"")
-    assert "(images/report-one.png)" in results._place("one", found)
-    assert "(images/" not in results._place("two", found)
+    assert "(images/report-one.png)" in results._section("one", found)
+    assert "(images/" not in results._section("two", found)
