@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headstart.checkpoints import folder as ours
-from headstart.checkpoints.exchange import FAMILIES, open_model, read_published, write_published
+from headstart.checkpoints.exchange import FAMILIES, open_model, read_transformers, write_transformers
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import CheckpointError
@@ -96,7 +96,7 @@ def assert_close(a: Any, b: Any) -> None:
 def test_same_numbers_as_transformers(name: str, kind: str, lengths: list[int], tmp_path: Path) -> None:
     theirs = make_theirs(name, kind)
     theirs.save_pretrained(tmp_path / "theirs")
-    model = read_published(tmp_path / "theirs").model
+    model = read_transformers(tmp_path / "theirs").model
     assert (model.head_config.kind if model.head_config else "none") == kind
     ids, mask = inputs(lengths, theirs.config.pad_token_id)
     expected = their_output(theirs, kind, ids, mask)
@@ -119,7 +119,7 @@ def test_same_numbers_as_transformers(name: str, kind: str, lengths: list[int], 
 def test_same_numbers_for_pairs_of_sentences(kind: str, tmp_path: Path) -> None:
     theirs = make_theirs("bert", kind)
     theirs.save_pretrained(tmp_path / "theirs")
-    model = read_published(tmp_path / "theirs").model
+    model = read_transformers(tmp_path / "theirs").model
     lengths = [8, 5]
     ids, mask = inputs(lengths, 0)
     segments = (torch.arange(8) > 3).long().expand(2, 8) * mask
@@ -140,7 +140,7 @@ def test_same_numbers_for_pairs_of_sentences(kind: str, tmp_path: Path) -> None:
 def test_pooler(name: str, tmp_path: Path) -> None:
     theirs = make_theirs(name, "none")
     theirs.save_pretrained(tmp_path / "theirs")
-    model = read_published(tmp_path / "theirs").model
+    model = read_transformers(tmp_path / "theirs").model
     ids, mask = inputs([6, 4], 1)
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=mask.long()).pooler_output
@@ -153,14 +153,14 @@ def test_pooler(name: str, tmp_path: Path) -> None:
 def test_export_loads_in_transformers_and_comes_back_bit_for_bit(name: str, kind: str, tmp_path: Path) -> None:
     theirs = make_theirs(name, kind)
     theirs.save_pretrained(tmp_path / "theirs")
-    imported = read_published(tmp_path / "theirs")
-    write_published(imported, tmp_path / "out")
+    imported = read_transformers(tmp_path / "theirs")
+    write_transformers(imported, tmp_path / "out")
 
     before, after = load_file(tmp_path / "theirs/model.safetensors"), load_file(tmp_path / "out/model.safetensors")
     assert before.keys() == after.keys()
     assert all(before[key].equal(after[key]) for key in before)
 
-    again = read_published(tmp_path / "out")
+    again = read_transformers(tmp_path / "out")
     assert again.model.config == imported.model.config
     assert again.model.head_config == imported.model.head_config
     state, state_again = imported.model.state_dict(), again.model.state_dict()
@@ -204,7 +204,7 @@ def test_a_model_of_ours_exported_gives_the_same_logits_in_transformers(name: st
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    write_published(Checkpoint(model, labels=("a", "b", "c") if kind == "classifier" else ()), tmp_path / "out")
+    write_transformers(Checkpoint(model, class_names=("a", "b", "c") if kind == "classifier" else ()), tmp_path / "out")
     loaded = getattr(transformers, FAMILIES[name].architectures[kind]).from_pretrained(tmp_path / "out").eval()
     if kind == "classifier":
         assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
@@ -218,11 +218,11 @@ def test_a_model_of_ours_exported_gives_the_same_logits_in_transformers(name: st
 
 def test_our_folder_and_back(tmp_path: Path) -> None:
     make_theirs("bert", "classifier").save_pretrained(tmp_path / "theirs")
-    imported = read_published(tmp_path / "theirs")
+    imported = read_transformers(tmp_path / "theirs")
     ours.save(imported, tmp_path / "ours")
     loaded = open_model(tmp_path / "ours")
     assert loaded.model.config == imported.model.config
-    assert loaded.labels == imported.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert loaded.class_names == imported.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert isinstance(loaded.model.head_config, ClassifierConfig)
     state, state_again = imported.model.state_dict(), loaded.model.state_dict()
     assert all(state[key].equal(state_again[key]) for key in state)
@@ -254,7 +254,7 @@ def test_names_of_the_first_bert_files(tmp_path: Path) -> None:
         return old
 
     rewrite(tmp_path, age)
-    model = read_published(tmp_path).model
+    model = read_transformers(tmp_path).model
     assert model.head_config is not None
     assert model.head_config.kind == "masked+next-sentence"
     ids, mask = inputs([5], 0)
@@ -271,7 +271,7 @@ def test_a_head_that_was_left_behind(family: str, tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     masked = [FAMILIES[family].architectures["masked"]]
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": masked}))
-    model = read_published(tmp_path).model
+    model = read_transformers(tmp_path).model
     assert model.head_config is None
     ids, mask = inputs([5], 0)
     assert_close(model(ids[mask], Flat.from_lengths([5])), their_output(theirs, "none", ids, mask)[0])
@@ -287,22 +287,22 @@ def test_gpt2_files_without_prefix_and_with_mask_buffers(tmp_path: Path) -> None
 
     rewrite(tmp_path, age)
     ids, mask = inputs([5], 0)
-    found = read_published(tmp_path).model(ids[mask], Flat.from_lengths([5]))
+    found = read_transformers(tmp_path).model(ids[mask], Flat.from_lengths([5]))
     assert_close(found, their_output(theirs, "next-token", ids, mask)[0])
 
 
 def test_a_base_model_saved_under_its_prefix(tmp_path: Path) -> None:
     make_theirs("roberta", "none").save_pretrained(tmp_path)
-    plain = read_published(tmp_path).model.state_dict()
+    plain = read_transformers(tmp_path).model.state_dict()
     rewrite(tmp_path, lambda tensors: {f"roberta.{name}": tensor for name, tensor in tensors.items()})
-    prefixed = read_published(tmp_path).model.state_dict()
+    prefixed = read_transformers(tmp_path).model.state_dict()
     assert all(plain[name].equal(prefixed[name]) for name in plain)
 
 
 def test_weights_in_several_files_and_in_a_torch_file(tmp_path: Path) -> None:
     theirs = make_theirs("distilbert", "masked")
     theirs.save_pretrained(tmp_path)
-    expected = read_published(tmp_path).model.state_dict()
+    expected = read_transformers(tmp_path).model.state_dict()
     tensors = load_file(tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors").unlink()
 
@@ -312,12 +312,12 @@ def test_weights_in_several_files_and_in_a_torch_file(tmp_path: Path) -> None:
         save_file({name: tensors[name] for name in part}, tmp_path / file)
     index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    sharded = read_published(tmp_path).model.state_dict()
+    sharded = read_transformers(tmp_path).model.state_dict()
     assert all(expected[name].equal(sharded[name]) for name in expected)
 
     (tmp_path / "model.safetensors.index.json").unlink()
     torch.save(tensors, tmp_path / "pytorch_model.bin")
-    pickled = read_published(tmp_path).model.state_dict()
+    pickled = read_transformers(tmp_path).model.state_dict()
     assert all(expected[name].equal(pickled[name]) for name in expected)
 
 
@@ -337,7 +337,7 @@ def test_missing_and_unexpected_tensors_are_named(bert: Path) -> None:
 
     rewrite(bert, swap)
     with pytest.raises(CheckpointError) as caught:
-        read_published(bert)
+        read_transformers(bert)
     assert "missing tensors 1: bert.encoder.layer.1.output.dense.bias" in str(caught.value)
     assert "unexpected tensors 1: bert.encoder.layer.7.extra" in str(caught.value)
 
@@ -345,13 +345,13 @@ def test_missing_and_unexpected_tensors_are_named(bert: Path) -> None:
 def test_a_tensor_of_another_shape(bert: Path) -> None:
     rewrite(bert, lambda t: {**t, "bert.embeddings.LayerNorm.bias": torch.zeros(31)})
     with pytest.raises(CheckpointError, match=r"'backbone.embeddings.norm.bias' has shape \(31,\), expected \(32,\)"):
-        read_published(bert)
+        read_transformers(bert)
 
 
 def test_a_tied_decoder_that_differs(bert: Path) -> None:
     rewrite(bert, lambda t: {**t, "cls.predictions.decoder.weight": torch.zeros(60, 32)})
     with pytest.raises(CheckpointError, match=r"decoder.weight should repeat .*word_embeddings"):
-        read_published(bert)
+        read_transformers(bert)
 
 
 @pytest.mark.parametrize(
@@ -372,39 +372,39 @@ def test_a_config_we_would_get_wrong(bert: Path, change: dict[str, Any], words: 
     config = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps({**config, **change}))
     with pytest.raises(HeadstartError, match=words):
-        read_published(bert)
+        read_transformers(bert)
 
 
 def test_a_config_without_its_sizes(bert: Path) -> None:
     (bert / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(CheckpointError, match="no setting vocab_size, hidden_size"):
-        read_published(bert)
+        read_transformers(bert)
 
 
 def test_a_folder_without_weights(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="holds no weights"):
-        read_published(bert)
+        read_transformers(bert)
 
 
 @pytest.mark.parametrize("name", ["small", "base", "lab"])
 def test_what_transformers_has_no_form_for(name: str, tmp_path: Path) -> None:
     model = Model.empty(PRESETS[name])
     with pytest.raises(CheckpointError, match="has no form in `transformers`"):
-        write_published(Checkpoint(model), tmp_path / "out")
+        write_transformers(Checkpoint(model), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bert_that_is_none(tmp_path: Path) -> None:
     model = Model.build(preset("bert-tiny", vocabulary=60, positions="rotary"))
     with pytest.raises(CheckpointError, match="cannot have positions = 'rotary'"):
-        write_published(Checkpoint(model), tmp_path / "out")
+        write_transformers(Checkpoint(model), tmp_path / "out")
 
 
 def test_a_classifier_that_reads_otherwise(tmp_path: Path) -> None:
     model = Model.build(preset("bert-tiny", vocabulary=60), ClassifierConfig(classes=2, pool="mean"))
     with pytest.raises(CheckpointError, match="pool = 'mean'"):
-        write_published(Checkpoint(model), tmp_path / "out")
+        write_transformers(Checkpoint(model), tmp_path / "out")
 
 
 def test_a_hub_name_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,11 @@ def every_model() -> list[tuple[str, HeadConfig | None]]:
 @pytest.mark.parametrize(("name", "head"), every_model(), ids=lambda case: getattr(case, "kind", str(case)))
 def test_what_is_saved_comes_back(name: str, head: HeadConfig | None, tmp_path: Path) -> None:
     model = Model.build(preset(name, **SMALL), head)
-    save(Checkpoint(model, labels=("non", "oui", "peut-être")), tmp_path / "model")
+    save(Checkpoint(model, class_names=("non", "oui", "peut-être")), tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert loaded.model.config == model.config
     assert loaded.model.head_config == head
-    assert loaded.labels == ("non", "oui", "peut-être")
+    assert loaded.class_names == ("non", "oui", "peut-être")
     assert not loaded.model.training
     state, found = model.state_dict(), loaded.model.state_dict()
     assert state.keys() == found.keys()

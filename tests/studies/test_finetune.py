@@ -13,12 +13,13 @@ import torch
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
 from headstart.runs.run import RunFolder
-from headstart.studies.finetune import build_classifier, evaluate, finetune, load_data
+from headstart.studies.finetune import build_classifier, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.training.precision import Precision
+from headstart.use.evaluate import evaluate
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:
@@ -65,7 +66,7 @@ def test_predictions_are_those_of_the_saved_model(world: Path, base: Path, tmp_p
     scores, count = evaluate(str(tmp_path / "run"), str(world / "test.txt"))
     assert count == 60
     assert scores == pytest.approx(result["test"], abs=1e-5)
-    assert load(tmp_path / "run" / "model").labels == ("neg", "pos")
+    assert load(tmp_path / "run" / "model").class_names == ("neg", "pos")
 
 
 def test_it_learns_the_opinion_words(world: Path, base: Path, tmp_path: Path) -> None:

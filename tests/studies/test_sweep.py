@@ -225,7 +225,7 @@ def test_a_grid_to_its_end(world: Path, base: Path, tmp_path: Path) -> None:
     assert "the loss became" in failed.error
     assert (failed.valid, failed.seconds, failed.pruned) == (None, None, None)
     assert found.best is not None
-    assert load(tmp_path / "s" / found.best.run / "model").labels == ("neg", "pos")
+    assert load(tmp_path / "s" / found.best.run / "model").class_names == ("neg", "pos")
     assert any(isinstance(event, Step) for event in heard)
     assert "trial 1 of 4: lr 0.001, mode full, dropout 0.2" in said
     assert any(line.startswith("trial 3 of 4 failed: the loss became") for line in said)

@@ -41,7 +41,7 @@ def test_it_answers_in_the_order_asked_whatever_the_batches(
     assert [list(answer.probabilities.values()) for answer in answers] == [
         pytest.approx(row, abs=1e-6) for row in alone
     ]
-    assert [answer.label for answer in answers] == [classifier.labels[k] for k in alone.argmax(1)]
+    assert [answer.label for answer in answers] == [classifier.class_names[k] for k in alone.argmax(1)]
 
 
 def test_it_is_right(classifier: TextClassifier) -> None:
@@ -121,7 +121,7 @@ def test_pairs_empty_texts_and_long_ones(classifier: TextClassifier) -> None:
 
 def test_the_temperature_survives_a_folder_and_a_bad_one_is_refused(trained: Path, tmp_path: Path) -> None:
     checkpoint = load(trained)
-    save(Checkpoint(checkpoint.model, checkpoint.labels, checkpoint.tokenizer, 2.5), tmp_path / "m")
+    save(Checkpoint(checkpoint.model, checkpoint.class_names, checkpoint.tokenizer, 2.5), tmp_path / "m")
     assert load(tmp_path / "m").temperature == 2.5
     config = (tmp_path / "m" / "config.json").read_text()
     (tmp_path / "m" / "config.json").write_text(config.replace('"temperature": 2.5', '"temperature": 0'))
@@ -145,7 +145,7 @@ def test_what_is_no_classifier_says_so(base: Path, trained: Path, tmp_path: Path
 
 def test_labels_without_names_are_numbers(trained: Path) -> None:
     checkpoint = load(trained)
-    assert TextClassifier(Checkpoint(checkpoint.model, (), checkpoint.tokenizer)).labels == ("0", "1")
+    assert TextClassifier(Checkpoint(checkpoint.model, (), checkpoint.tokenizer)).class_names == ("0", "1")
 
 
 def test_predicting_changes_nothing(classifier: TextClassifier) -> None:

@@ -140,7 +140,7 @@ def test_the_others_on_texts(base: Path, fitted: HeadstartClassifier) -> None:
     [
         ("one text", ["a"], {}, "a single string was given"),
         ([], [], {}, "there are none"),
-        (["a", 3.5], ["a", "b"], {}, "number 2 is 3.5, expected a string"),
+        (["a", 3.5], ["a", "b"], {}, "text 2 is 3.5, expected a string"),
         (["a", "b"], ["x", "x"], {}, "all 2 labels are"),
         (["a", "b"], [["x", "y"], ["x", "z"]], {}, "2 dimensions"),
         (TEXTS, LABELS, {"valid": 1.5}, "valid is 1.5, and must be a share"),

@@ -214,7 +214,7 @@ def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = N
         logits = classifier.model(torch.as_tensor(np.array(ids)), Flat.from_lengths([len(ids)]), given_segments)[
             0
         ].double()
-    number = classifier.labels.index(label)
+    number = classifier.class_names.index(label)
     others = [float(z) for k, z in enumerate(logits) if k != number]
     return float(logits[number]) - math.log(sum(math.exp(z) for z in others))
 
@@ -299,7 +299,7 @@ def test_the_words_that_carry_the_opinion_rank_first(classifier: TextClassifier,
 
 def test_a_word_speaks_for_one_label_and_against_the_other(both_ways: TextClassifier) -> None:
     text = "the witty story and every page"
-    found = {label: explain(both_ways, text, label=label, orders=0) for label in both_ways.labels}
+    found = {label: explain(both_ways, text, label=label, orders=0) for label in both_ways.class_names}
     weights = {label: {word.text: word.weight for word in each.words} for label, each in found.items()}
     assert weights["pos"]["witty"] > 0.5 and weights["neg"]["witty"] < -0.5
     for word, weight in weights["pos"].items():  # of two classes, one's logit is the other's negative

@@ -260,7 +260,7 @@ def test_from_a_run_folder_with_its_own_valid_texts(trained: Path, made: dict[Fo
         assert measured.milliseconds > 0
         assert measured.texts_per_second > 0
     config = json.loads((folder / "config.json").read_text())
-    assert config["labels"] == list(checkpoint.labels)
+    assert config["labels"] == list(checkpoint.class_names)
     assert config["temperature"] == checkpoint.temperature
     assert config["window"] == checkpoint.model.config.window
 
@@ -398,7 +398,7 @@ def test_a_missing_extra_is_one_line(
 
 def as_run(classifier: TextClassifier, folder: Path) -> Path:
     """A run folder of this model, with three valid texts."""
-    checkpoint = Checkpoint(classifier.model, classifier.labels, classifier.tokenizer, classifier.temperature)
+    checkpoint = Checkpoint(classifier.model, classifier.class_names, classifier.tokenizer, classifier.temperature)
     save(checkpoint, folder / "model")
     rows = {"split": ["valid"] * 3 + ["test"], "line": [1, 2, 3, 4], "text": ["a tale", "wise", "dull", "poem"]}
     rows |= {"second": pyarrow.nulls(4, pyarrow.string()), "label": ["a", "b", "c", "a"]}
@@ -475,7 +475,7 @@ def test_a_base_is_the_backbone_rounded_to_bf16(base: Path, tmp_path: Path) -> N
 def test_a_classifier_s_run_gives_a_base_without_its_labels(trained: Path, tmp_path: Path) -> None:
     assert export(trained, tmp_path / "out", "base").comparison is None
     after = load(tmp_path / "out")
-    assert (after.model.head_config, after.labels, after.temperature) == (None, (), 1.0)
+    assert (after.model.head_config, after.class_names, after.temperature) == (None, (), 1.0)
 
 
 def test_a_base_that_came_back_changed_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import sentencepiece
 import torch
 from torch import Tensor, nn
 
-from headstart.checkpoints.exchange import write_published
+from headstart.checkpoints.exchange import write_transformers
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerError
@@ -54,7 +54,7 @@ def test_probabilities_are_those_of_transformers(words: Tokenizer, tmp_path: Pat
     from transformers import BertForMaskedLM
 
     model = tiny(width=32)
-    write_published(Checkpoint(model), tmp_path / "hf")
+    write_transformers(Checkpoint(model), tmp_path / "hf")
     theirs = BertForMaskedLM.from_pretrained(tmp_path / "hf").eval()
     ids = torch.tensor([[2, 5, 6, 4, 8, 4, 3]])
     with torch.no_grad():

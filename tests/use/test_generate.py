@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from headstart.checkpoints.exchange import write_published
+from headstart.checkpoints.exchange import write_transformers
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import ConfigError, ModelError
@@ -195,7 +195,7 @@ def test_greedy_text_is_that_of_transformers(tmp_path: Path) -> None:
 
     tokenizer = byte_level(tmp_path / "tokenizer", "<|endoftext|>")
     model = tiny("gpt2", tokenizer.size, window=64)
-    write_published(Checkpoint(model), tmp_path / "hf")
+    write_transformers(Checkpoint(model), tmp_path / "hf")
     theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "hf")
     ids = torch.tensor([[tokenizer.start, *tokenizer.encode("Bonjour les")]])
     found = theirs.generate(

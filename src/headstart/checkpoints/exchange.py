@@ -1,8 +1,7 @@
-"""Models in from other tools and out to them: a `transformers` folder of a known family, or the lab's file."""
+"""Reading and writing models of other tools: a `transformers` folder of a known family, or the lab's file."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,19 +10,28 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headstart.checkpoints import folder as ours
+from headstart import files
 from headstart.checkpoints.bert import BERT
 from headstart.checkpoints.distilbert import DISTILBERT
 from headstart.checkpoints.family import Family
-from headstart.checkpoints.folder import CONFIG, WEIGHTS, Checkpoint, fill, read_json, read_safetensors
+from headstart.checkpoints.folder import (
+    CONFIG,
+    WEIGHTS,
+    Checkpoint,
+    is_headstart_folder,
+    load,
+    load_weights,
+    model_folder,
+    read_json,
+    read_safetensors,
+)
 from headstart.checkpoints.gpt2 import GPT2
 from headstart.checkpoints.keymap import rename_in, rename_out
-from headstart.checkpoints.lab import read_lab, read_pickle
+from headstart.checkpoints.lab import read_lab, read_state_dict
 from headstart.checkpoints.mpnet import MPNET
 from headstart.checkpoints.roberta import CAMEMBERT, ROBERTA
 from headstart.config import ClassifierConfig, HeadConfig, read_head
 from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_you_mean
-from headstart.files import new_folder
 from headstart.model.model import Model
 from headstart.model.presets import CLASSIFIERS
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -32,16 +40,16 @@ FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DIS
 
 
 def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
-    """A model from wherever it is: our folder, a run's, a `transformers` folder, the lab's `.pt`, or a hub name."""
-    path = ours.model_of(Path(source))
+    """A model from a model folder, a run folder, a `transformers` folder, the lab's `.pt`, or a hub name."""
+    path = model_folder(Path(source))
     if path.is_dir():
-        return ours.load(path) if ours.is_ours(path) else read_published(path)
+        return load(path) if is_headstart_folder(path) else read_transformers(path)
     if path.is_file():
         return read_lab(path, heads=heads)
-    return read_published(fetch(str(source)))
+    return read_transformers(fetch(str(source)))
 
 
-def read_published(folder: Path) -> Checkpoint:
+def read_transformers(folder: Path) -> Checkpoint:
     """A model from a folder as `save_pretrained` writes it."""
     where = folder / CONFIG
     theirs = read_json(where)
@@ -50,29 +58,19 @@ def read_published(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{where}: model_type is {kind!r}: {did_you_mean(str(kind), FAMILIES)}")
     family = FAMILIES[kind]
     weights, tensors = _read_weights(folder)
-    head_kind = family.head_kind(next(iter(theirs.get("architectures") or []), None), str(where))
-    if (
-        head_kind == "masked" and "cls.seq_relationship.weight" in tensors
-    ):  # the first BERT files say less than they hold
-        head_kind = "masked+next-sentence"
-    if head_kind == "masked" and not _has_head(tensors, family, head_kind):
-        head_kind = "none"  # sentence encoders keep the class they began as, and leave its head behind
-    if theirs.get("tie_word_embeddings") is False and head_kind in ("masked", "masked+next-sentence", "next-token"):
-        raise CheckpointError(
-            f"{where}: tie_word_embeddings is false, and headstart reads published heads that are tied"
-        )
-    tensors = _tidy(tensors, family, head_kind)
+    head_kind = _head_kind(theirs, tensors, family, str(where))
+    tensors = _normalise_names(tensors, family, head_kind)
     pooler = any(name.endswith("pooler.dense.weight") for name in tensors)
     config = family.read_settings(theirs, pooler=pooler, where=str(where))
     model = Model.empty(config, _read_head(theirs, tensors, family, head_kind, weights))
-    tensors = rename_in(_without_copies(tensors, family, weights), family.tensor_sources(model), str(weights))
-    labels = _read_labels(theirs) if head_kind == "classifier" else ()
-    return Checkpoint(fill(model, tensors, str(weights)), labels, _read_tokenizer(folder))
+    tensors = rename_in(_without_tied_copies(tensors, family, weights), family.tensor_sources(model), str(weights))
+    class_names = _read_class_names(theirs) if head_kind == "classifier" else ()
+    return Checkpoint(load_weights(model, tensors, str(weights)), class_names, _read_tokenizer(folder))
 
 
-def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
-    """Write a folder that `AutoModel…from_pretrained` loads, and that `read_published` reads back bit for bit."""
-    model = checkpoint.model
+def write_transformers(checkpoint: Checkpoint, out: str | Path) -> Family:
+    """Write a folder that `AutoModel…from_pretrained` loads, and that `read_transformers` reads back bit for bit."""
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
     family = FAMILIES.get(model.config.family)
     if family is None:
         raise CheckpointError(
@@ -80,34 +78,37 @@ def write_published(checkpoint: Checkpoint, out: str | Path) -> Family:
             f"{', '.join(FAMILIES)}"
         )
     head = model.head_config
-    if isinstance(head, ClassifierConfig):
-        usual = CLASSIFIERS[model.config.family]
-        if head != ClassifierConfig(classes=head.classes, dropout=head.dropout, **usual):
-            raise CheckpointError(
-                f"a {family.name} classifier in `transformers` has {usual}, and this one has "
-                f"pool = {head.pool!r}, pooler = {head.pooler!r}, read = {head.read!r}, bias = {head.bias}"
-            )
-    tokenizer = checkpoint.tokenizer
     theirs = family.write_settings(model.config, pad=None if tokenizer is None else tokenizer.pad)
-    table = family.tensor_sources(model)
-    theirs |= {"architectures": [family.their_head(head)], "dtype": "float32"}
+    theirs |= {"architectures": [family.architecture(head)], "dtype": "float32"}
     if isinstance(head, ClassifierConfig):
-        names = checkpoint.labels or tuple(f"LABEL_{i}" for i in range(head.classes))
-        theirs |= {
-            "id2label": {str(i): name for i, name in enumerate(names)},
-            "label2id": {name: i for i, name in enumerate(names)},
-            family.classifier_dropout: head.dropout,
-        }
-        if family is GPT2:  # theirs finds the last token by what is not padding
+        theirs |= _classifier_settings(head, checkpoint.class_names, family)
+        if family is GPT2:  # `transformers` finds the last token as the last that is not padding
             theirs.setdefault("pad_token_id", model.config.vocabulary - 1)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    with new_folder(out) as unfinished:
-        _write_json(unfinished / CONFIG, theirs)
-        save_file(rename_out(state, table), unfinished / WEIGHTS, metadata={"format": "pt"})
+    with files.new_folder(out) as unfinished:
+        files.write_json(unfinished / CONFIG, theirs)
+        save_file(rename_out(state, family.tensor_sources(model)), unfinished / WEIGHTS, metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save(unfinished)
-            _write_json(unfinished / "tokenizer_config.json", _tokenizer_settings(tokenizer, model.config.window))
+            settings = _tokenizer_settings(tokenizer, model.config.window)
+            files.write_json(unfinished / "tokenizer_config.json", settings)
     return family
+
+
+def _classifier_settings(head: ClassifierConfig, class_names: tuple[str, ...], family: Family) -> dict[str, Any]:
+    """A classifier's part of config.json; an error where its head is not the family's own."""
+    usual = CLASSIFIERS[family.name]
+    if head != ClassifierConfig(classes=head.classes, dropout=head.dropout, **usual):
+        raise CheckpointError(
+            f"a {family.name} classifier in `transformers` has {usual}, and this one has "
+            f"pool = {head.pool!r}, pooler = {head.pooler!r}, read = {head.read!r}, bias = {head.bias}"
+        )
+    names = class_names or tuple(f"LABEL_{i}" for i in range(head.classes))
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+        family.classifier_dropout: head.dropout,
+    }
 
 
 def fetch(name: str) -> Path:
@@ -136,38 +137,47 @@ def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
         files = sorted(set(read_json(index).get("weight_map", {}).values()))
         return index, {name: t for file in files for name, t in read_safetensors(folder / file).items()}
     if old.is_file():
-        return old, read_pickle(old)
+        return old, read_state_dict(old)
     raise CheckpointError(f"{folder} holds no weights: expected {WEIGHTS}, {index.name} or {old.name}")
 
 
-def _tidy(tensors: Mapping[str, Tensor], family: Family, kind: str) -> dict[str, Tensor]:
-    """Old names made new, what is no parameter left out, and the prefix there or not there as the class has it."""
-    tidy = {}
-    for name, tensor in tensors.items():
-        if name.endswith(family.dropped):
-            continue
-        tidy[name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")] = tensor
-    prefixed = any(name.startswith(family.prefix) for name in tidy)
+def _head_kind(theirs: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, where: str) -> str:
+    """The kind of head by its class, corrected where the file holds more or less than its class says."""
+    kind = family.head_kind(next(iter(theirs.get("architectures") or []), None), where)
+    if kind == "masked" and "cls.seq_relationship.weight" in tensors:  # the first BERT files name the smaller class
+        kind = "masked+next-sentence"
+    if kind == "masked" and _head_roots(family, kind).isdisjoint(name.split(".")[0] for name in tensors):
+        kind = "none"  # sentence encoders keep the class they were trained from, without its head
+    if theirs.get("tie_word_embeddings") is False and kind in ("masked", "masked+next-sentence", "next-token"):
+        raise CheckpointError(
+            f"{where}: tie_word_embeddings is false, and headstart reads published heads that are tied"
+        )
+    return kind
+
+
+def _normalise_names(tensors: Mapping[str, Tensor], family: Family, kind: str) -> dict[str, Tensor]:
+    """Old names made new, buffers left out, and the family's prefix added or removed to match the class."""
+    renamed = {
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
+        for name, tensor in tensors.items()
+        if not name.endswith(family.dropped)
+    }
+    prefixed = any(name.startswith(family.prefix) for name in renamed)
     if kind == "none" and prefixed:
-        return {name.removeprefix(family.prefix): tensor for name, tensor in tidy.items()}
+        return {name.removeprefix(family.prefix): tensor for name, tensor in renamed.items()}
     if kind != "none" and not prefixed:
         roots = _head_roots(family, kind)
-        return {n if n.split(".")[0] in roots else family.prefix + n: tensor for n, tensor in tidy.items()}
-    return tidy
-
-
-def _has_head(tensors: Mapping[str, Tensor], family: Family, kind: str) -> bool:
-    return not _head_roots(family, kind).isdisjoint(name.split(".")[0] for name in tensors)
+        return {n if n.split(".")[0] in roots else family.prefix + n: tensor for n, tensor in renamed.items()}
+    return renamed
 
 
 def _head_roots(family: Family, kind: str) -> set[str]:
-    """What the names of the head's tensors begin with."""
-    theirs = [t if isinstance(t, str) else getattr(t, "name", t) for t in family.heads.get(kind, {}).values()]
-    return {str(name).split(".")[0] for name in theirs}
+    """The first parts of the names of the head's tensors."""
+    return {str(getattr(theirs, "name", theirs)).split(".")[0] for theirs in family.heads.get(kind, {}).values()}
 
 
-def _without_copies(tensors: Mapping[str, Tensor], family: Family, where: Path) -> dict[str, Tensor]:
-    """Leave out tensors that only repeat another; one that says so and differs is an error."""
+def _without_tied_copies(tensors: Mapping[str, Tensor], family: Family, where: Path) -> dict[str, Tensor]:
+    """Leave out tensors that are tied to another; an error where the two differ."""
     kept = dict(tensors)
     for name, original in family.copies.items():
         if name in kept and original in kept:
@@ -192,7 +202,7 @@ def _read_head(
     return read_head(settings if dropout is None else {**settings, "dropout": dropout}, str(where))
 
 
-def _read_labels(theirs: Mapping[str, Any]) -> tuple[str, ...]:
+def _read_class_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
     names = theirs.get("id2label") or {}
     return tuple(str(names[key]) for key in sorted(names, key=int))
 
@@ -219,7 +229,3 @@ def _tokenizer_settings(tokenizer: Tokenizer, window: int) -> dict[str, Any]:
     }
     named = {role: tokenizer.pieces([token])[0] for role, token in roles.items() if token is not None}
     return {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": window, **named}
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

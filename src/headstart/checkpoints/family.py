@@ -1,4 +1,4 @@
-"""What one family of published models calls things: its settings, its tensors, its heads."""
+"""How one family of published models names its settings, tensors and heads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Family:
         return ModelConfig.from_mapping(settings, where)
 
     def write_settings(self, config: ModelConfig, *, pad: int | None) -> Mapped:
-        """Their settings for our config, or an error where the family cannot say what the config says."""
+        """Their settings for our config, or an error where the family cannot express the config."""
         reduced = self.reduce(config.to_mapping())
         their_activation = next(t for t, ours in ACTIVATIONS.items() if ours == config.activation)
         theirs = {name: reduced[ours] for ours, name in self.settings.items() if ours in reduced}
@@ -104,7 +104,7 @@ class Family:
         table |= {f"head.{ours}": theirs for ours, theirs in self.heads.get(kind, {}).items()}
         return sources(model.state_dict(), table)
 
-    def their_head(self, head: HeadConfig | None) -> str:
+    def architecture(self, head: HeadConfig | None) -> str:
         return self.architectures["none" if head is None else head.kind]
 
 

@@ -4,9 +4,8 @@ A table maps our names to theirs, a module at a time; `{i}` stands for the numbe
 
     "layers.{i}.attention.out": "encoder.layer.{i}.attention.output.dense"
 
-A tuple says that they keep apart what we keep together (queries, keys and values are one matrix here), `Transposed`
-that they store the matrix the other way round. Nothing else ever happens to a tensor, so every way there has a way
-back, bit for bit.
+A tuple names tensors that we concatenate (queries, keys and values are one matrix here), `Transposed` a matrix that
+they store transposed. Nothing else ever happens to a tensor, so every rename can be undone, bit for bit.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _source(name: str, table: Table) -> Source:
     number = re.search(r"\.(\d+)\.", name)
     general = name.replace(number[0], ".{i}.", 1) if number else name
     layer = number[1] if number else ""
-    if general in table:  # a parameter that stands alone, such as a head's bias
+    if general in table:  # a single parameter, such as a head's bias
         theirs, leaf = table[general], ""
     else:
         stem, _, leaf = general.rpartition(".")
@@ -67,9 +66,9 @@ def _source(name: str, table: Table) -> Source:
 
 
 def rename_in(theirs: Mapping[str, Tensor], table: Mapping[str, Source], where: str) -> dict[str, Tensor]:
-    """Their tensors under our names; all that are needed, and no other, or an error that names them."""
+    """Their tensors under our names; an error names those that are missing or unexpected."""
     needed = {name for source in table.values() for name in source.names}
-    complain(where, missing=needed - theirs.keys(), unexpected=theirs.keys() - needed)
+    check_keys(where, missing=needed - theirs.keys(), unexpected=theirs.keys() - needed)
     ours = {}
     for name, source in table.items():
         parts = [theirs[n] for n in source.names]
@@ -80,7 +79,7 @@ def rename_in(theirs: Mapping[str, Tensor], table: Mapping[str, Source], where: 
 
 
 def rename_out(ours: Mapping[str, Tensor], table: Mapping[str, Source]) -> dict[str, Tensor]:
-    """Our tensors under their names: the way back from `rename_in`."""
+    """Our tensors under their names: the inverse of `rename_in`."""
     theirs = {}
     for name, source in table.items():
         tensor = ours[name]
@@ -90,8 +89,8 @@ def rename_out(ours: Mapping[str, Tensor], table: Mapping[str, Source]) -> dict[
     return theirs
 
 
-def complain(where: str, *, missing: Iterable[str], unexpected: Iterable[str]) -> None:
-    """Raise a CheckpointError if there is anything in either list."""
+def check_keys(where: str, *, missing: Iterable[str], unexpected: Iterable[str]) -> None:
+    """Raise a CheckpointError that names missing and unexpected tensors, if there are any."""
     lines = [
         f"{kind} {len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
         for kind, names in (("missing tensors", sorted(missing)), ("unexpected tensors", sorted(unexpected)))

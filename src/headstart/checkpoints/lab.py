@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.checkpoints.folder import Checkpoint, fill
+from headstart.checkpoints.folder import Checkpoint, load_weights
 from headstart.checkpoints.keymap import rename_in, rename_out, sources
 from headstart.config import ClassifierConfig, HeadConfig, NextTokenConfig
 from headstart.errors import CheckpointError, ConfigError
@@ -48,7 +48,7 @@ POSITIONS = "base.pos_encoder.pe"
 
 def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
     """A model from the lab's file; sizes are read off the tensors."""
-    tensors = read_pickle(path)
+    tensors = read_state_dict(path)
     if not any(name.startswith("base.") for name in tensors):
         tensors = {f"base.{name}": tensor for name, tensor in tensors.items()}
     embedding = tensors.get("base.encoder.weight")
@@ -65,27 +65,19 @@ def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
         )
     except ConfigError as error:
         raise CheckpointError(f"{path}: {'; '.join(error.problems)}") from None
-    waves = tensors.pop(POSITIONS, None)
-    if waves is not None and not _same_waves(waves, width):
+    sinusoids = tensors.pop(POSITIONS, None)
+    if sinusoids is not None and not _is_sinusoidal(sinusoids, width):
         raise CheckpointError(f"{path}: `pos_encoder.pe` is not the table of sinusoids that the lab's model adds")
     head = _head(tensors, vocabulary)
     model = Model.empty(config, head)
     ours = rename_in(tensors, sources(model.state_dict(), TABLE), str(path))
-    return Checkpoint(fill(model, ours, str(path)))
+    return Checkpoint(load_weights(model, ours, str(path)))
 
 
 def write_lab(model: Model, path: str | Path) -> None:
-    """The way back: a state dict that the lab's own classes load."""
-    expected = preset(
-        "lab",
-        vocabulary=model.config.vocabulary,
-        width=model.config.width,
-        layers=model.config.layers,
-        heads=model.config.heads,
-        feed_forward=model.config.feed_forward,
-        window=model.config.window,
-    )
-    if model.config != expected:
+    """Write a state dict that the lab's own classes load: the inverse of `read_lab`."""
+    sizes = ("vocabulary", "width", "layers", "heads", "feed_forward", "window")
+    if model.config != preset("lab", **{size: getattr(model.config, size) for size in sizes}):
         raise CheckpointError(
             "only a model of the lab's kind (see `headstart params lab`) has a form in the lab's file"
         )
@@ -107,29 +99,32 @@ def _head(tensors: Mapping[str, Tensor], vocabulary: int) -> HeadConfig | None:
     return NextTokenConfig() if rows == vocabulary else ClassifierConfig(classes=rows, pool="last")
 
 
-def _same_waves(waves: Tensor, width: int) -> bool:
-    rows = waves.reshape(-1, width) if waves.numel() % width == 0 else None
-    return rows is not None and torch.allclose(rows.float(), sinusoidal(rows.shape[0], width), atol=1e-4)
+def _is_sinusoidal(table: Tensor, width: int) -> bool:
+    if table.numel() % width:
+        return False
+    rows = table.reshape(-1, width)
+    return torch.allclose(rows.float(), sinusoidal(rows.shape[0], width), atol=1e-4)
 
 
-def read_pickle(path: Path) -> dict[str, Tensor]:
-    """The tensors of a torch file; anything that would have to be run to be read is refused."""
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """The state dict in a torch file, read with `weights_only`: nothing in the file is ever run."""
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     try:
-        with warnings.catch_warnings():  # an odd pickle is refused below in our own words
+        with warnings.catch_warnings():  # a strange pickle is refused below
             warnings.simplefilter("ignore")
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).split("\n", 1)[0]
-        raise CheckpointError(
-            f"{path} holds more than tensors and was not opened, since it could run code ({reason})"
-        ) from None
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is damaged or of another kind
         reason = str(error).split("\n", 1)[0]
-        raise CheckpointError(f"{path} cannot be read as a torch file, is it cut short? ({reason})") from None
-    if isinstance(found, dict) and isinstance(found.get("model_state_dict"), dict):
-        found = found["model_state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in found.items()):
+        if isinstance(error, pickle.UnpicklingError):
+            problem = "holds more than tensors and was not opened, since it could run code"
+        else:
+            problem = "cannot be read as a torch file, is it truncated?"
+        raise CheckpointError(f"{path} {problem} ({reason})") from None
+    if isinstance(content, dict) and isinstance(content.get("model_state_dict"), dict):
+        content = content["model_state_dict"]
+    if not isinstance(content, dict) or not all(
+        isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
+    ):
         raise CheckpointError(f"{path} holds no state dict: expected tensors by name")
-    return found
+    return content

@@ -87,7 +87,7 @@ def evaluate_command(
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
     from headstart.reading.skipped import SkippedRows
-    from headstart.studies.finetune import evaluate
+    from headstart.use.evaluate import evaluate
 
     skipped = SkippedRows() if skip_bad else None
     with joined() as parallel:

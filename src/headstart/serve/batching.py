@@ -135,7 +135,7 @@ class Batcher:
             return
         try:
             job.encoded = job.served.read(job.texts, job.fields)
-            job.rows = np.zeros((len(job.encoded), len(job.served.classifier.labels)))
+            job.rows = np.zeros((len(job.encoded), len(job.served.classifier.class_names)))
         except Exception as error:
             _settle(job.future, error=error)
             return

@@ -66,7 +66,7 @@ class ServedClassifier:
 
     def answers(self, rows: Floats, abstain_below: float | None) -> list[dict[str, Any]]:
         """What /predict says of each row, in the words of `TextClassifier.predict`."""
-        labels = self.classifier.labels
+        labels = self.classifier.class_names
         said = []
         for row in rows:
             best = int(row.argmax())
@@ -84,7 +84,7 @@ class ServedClassifier:
         return {
             "name": self.name,
             "kind": "classifier",
-            "labels": list(ours.labels),
+            "labels": list(ours.class_names),
             "temperature": ours.temperature,
             **_size(ours.model),
             "examples": [text if isinstance(text, str) else list(text) for text in self.examples],

@@ -26,8 +26,7 @@ from headstart.files import new_file
 from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
-from headstart.reading.examples import Examples, read_examples
-from headstart.reading.skipped import SkippedRows
+from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
@@ -38,7 +37,7 @@ from headstart.training.driver import open_run
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
-from headstart.training.precision import Precision, choose_precision
+from headstart.training.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -112,30 +111,6 @@ def finetune(
         checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
         run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
         return result
-
-
-def evaluate(
-    folder: str,
-    path: str,
-    *,
-    text: str | None = None,
-    second: str | None = None,
-    label: str | None = None,
-    skipped: SkippedRows | None = None,
-    log: Callable[[str], None] = lambda text: None,
-) -> tuple[Scores, int]:
-    """The scores of a trained classifier on a labelled set, and how many rows it has."""
-    found = open_model(folder)
-    if found.tokenizer is None or not isinstance(found.model.head_config, ClassifierConfig):
-        raise ModelError(f"{folder} is no classifier with a tokenizer: `headstart finetune` makes one")
-    examples = read_examples(path, text=text, second=second, label=label, skipped=skipped)
-    for line in examples.notes:
-        log(line)
-    labels = found.labels or tuple(str(k) for k in range(found.model.head_config.classes))
-    data = EncodedExamples.of(examples, found.tokenizer, labels, found.model.config.window)
-    device = pick_device("auto")
-    predicted = classify(found.model.to(device), data, choose_precision("auto", device))
-    return score(predicted, data.labels), len(data)
 
 
 def load_data(

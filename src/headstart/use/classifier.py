@@ -1,11 +1,11 @@
-"""A trained classifier, from its folder to answers.
+"""A trained classifier, from its folder to predictions.
 
     reviews = TextClassifier.load("runs/reviews")
     reviews.predict(["A tender, witty book.", "Dull from the first page."])
     # [Prediction(label='pos', probabilities={'neg': 0.03, 'pos': 0.97}), Prediction(label='neg', …)]
 
-Probabilities are calibrated: logits are divided by the temperature that fits valid best, found when the model was
-trained and kept in its folder.
+Probabilities are calibrated: logits are divided by the temperature that was fitted on valid during training and is
+kept in the model folder.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from headstart.studies.setup import pick_device
 from headstart.training.inference import classify
 from headstart.training.precision import choose_precision
 
-CHUNK = 4096  # texts that are read ahead and sorted by length
+CHUNK = 4096  # texts that are read ahead, so that batches can be sorted by length
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A label and the probability of each; no label where the model was less sure than was asked for."""
+    """A label and the probability of each class; no label where the highest is below `abstain_below`."""
 
     label: str | None
     probabilities: Mapping[str, float]
 
     @property
     def best(self) -> str:
-        """The likeliest label, whether or not it was sure enough."""
+        """The most probable label, whether or not the classifier abstains."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
 
 
 class TextClassifier:
-    """A model, its tokenizer and its labels, ready to answer."""
+    """A model, its tokenizer and its class names, ready to answer."""
 
     def __init__(self, checkpoint: Checkpoint, device: str = "auto", *, where: str = "this model") -> None:
         head = checkpoint.model.head_config
@@ -59,53 +59,61 @@ class TextClassifier:
         self.device = pick_device(device)
         self.model = checkpoint.model.to(self.device).eval()
         self.tokenizer = checkpoint.tokenizer
-        self.labels = checkpoint.labels or tuple(str(k) for k in range(head.classes))
+        self.class_names = checkpoint.class_names or tuple(str(k) for k in range(head.classes))
         self.temperature = checkpoint.temperature
         self.window = self.model.config.window
         self.precision = choose_precision("auto", self.device)
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> TextClassifier:
-        """From a run folder, a model folder, or one of `transformers` with a classifier's head."""
+        """From a run folder, a model folder, or a `transformers` folder with a classifier head."""
         return cls(open_model(str(folder)), device, where=str(folder))
 
     def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
-        """An answer for each text (or pair), in the order asked."""
+        """A prediction for each text (or pair), in order."""
         return list(self.stream(texts, abstain_below=abstain_below))
 
     def stream(self, texts: Iterable[Text], *, abstain_below: float | None = None) -> Iterator[Prediction]:
         """The same for any number of texts, without holding them all."""
         if abstain_below is not None and not 0 <= abstain_below <= 1:
             raise ConfigError("predict", [f"abstain_below is {abstain_below}, and must be from 0 to 1"])
-        for row in self._rows(texts):
-            best = int(row.argmax())
-            sure = abstain_below is None or row[best] >= abstain_below
-            yield Prediction(self.labels[best] if sure else None, dict(zip(self.labels, map(float, row), strict=True)))
+        for row in self._stream_probabilities(texts):
+            yield self.prediction(row, abstain_below)
+
+    def prediction(self, probabilities: Floats, abstain_below: float | None = None) -> Prediction:
+        """(C,) → the label, or none if it is not probable enough."""
+        best = int(probabilities.argmax())
+        sure = abstain_below is None or probabilities[best] >= abstain_below
+        by_name = dict(zip(self.class_names, map(float, probabilities), strict=True))
+        return Prediction(self.class_names[best] if sure else None, by_name)
 
     def probabilities(self, texts: Sequence[Text]) -> Floats:
-        """(n, C): the probability of each label, in the order of `labels`."""
-        rows = list(self._rows(texts))
-        return np.stack(rows) if rows else np.zeros((0, len(self.labels)))
+        """(n, C): the calibrated probability of each class, in the order of `class_names`."""
+        rows = list(self._stream_probabilities(texts))
+        return np.stack(rows) if rows else np.zeros((0, len(self.class_names)))
 
     def logits(self, texts: Sequence[Text]) -> Floats:
-        """(n, C): log-probabilities as the model gives them, before the temperature."""
+        """(n, C): log-probabilities before the temperature."""
         encoded = self.encode(texts)
         with torch.inference_mode():
             return classify(self.model, encoded, self.precision)
 
     def encode(self, texts: Sequence[Text]) -> EncodedExamples:
-        """Texts as ids, cut to the model's window."""
-        rows = tuple(_example(text, number) for number, text in enumerate(texts))
-        return EncodedExamples.of(Examples(rows), self.tokenizer, self.labels, self.window)
+        """Texts as ids, truncated to the model's window."""
+        return self.encode_examples(Examples(tuple(to_example(text, number) for number, text in enumerate(texts, 1))))
 
-    def _rows(self, texts: Iterable[Text]) -> Iterator[Floats]:
-        waiting = iter(texts)
-        while chunk := list(islice(waiting, CHUNK)):
+    def encode_examples(self, examples: Examples) -> EncodedExamples:
+        """Labelled texts as ids and class ids."""
+        return EncodedExamples.of(examples, self.tokenizer, self.class_names, self.window)
+
+    def _stream_probabilities(self, texts: Iterable[Text]) -> Iterator[Floats]:
+        remaining = iter(texts)
+        while chunk := list(islice(remaining, CHUNK)):
             yield from calibrated(self.logits(chunk), self.temperature)
 
 
 def calibrated(log_probabilities: Floats, temperature: float) -> Floats:
-    """Probabilities at a temperature: above 1 less sure, below 1 more.
+    """Probabilities at a temperature: above 1 less confident, below 1 more.
 
     >>> calibrated(np.log([[0.9, 0.1]]), 2.0).round(2).tolist()
     [[0.75, 0.25]]
@@ -114,9 +122,9 @@ def calibrated(log_probabilities: Floats, temperature: float) -> Floats:
     return probabilities
 
 
-def _example(text: Text, number: int) -> Example:
-    parts = text if isinstance(text, tuple) and len(text) == 2 else (text, None)
-    first, second = parts
+def to_example(text: Text, number: int, label: str | None = None) -> Example:
+    """Text `number` as an example; an error where it is neither a string nor a pair of strings."""
+    first, second = text if isinstance(text, tuple) and len(text) == 2 else (text, None)
     if not isinstance(first, str) or not isinstance(second, str | None):
-        raise ConfigError("predict", [f"text {number + 1} is {text!r}, expected a string or a pair of strings"])
-    return Example(first, None, second, "text", number + 1)
+        raise ConfigError("texts", [f"text {number} is {text!r}, expected a string or a pair of strings"])
+    return Example(first, label, second, "text", number)

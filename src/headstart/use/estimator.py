@@ -27,7 +27,7 @@ from headstart.runs.events import Evaluated, OnEvent, Step
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.classifier import TextClassifier
+from headstart.use.classifier import TextClassifier, to_example
 
 Texts = Sequence[Text] | NDArray[Any]
 PIECES = 8000  # of a tokenizer that is trained on the texts themselves
@@ -83,7 +83,7 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(
                 "fit", [f"all {len(texts)} labels are {self.classes_[0]!r}: there is nothing to tell apart"]
             )
-        rows = [_example(text, str(k), i) for i, (text, k) in enumerate(zip(texts, numbers, strict=True), 1)]
+        rows = [to_example(text, i, str(k)) for i, (text, k) in enumerate(zip(texts, numbers, strict=True), 1)]
         with tempfile.TemporaryDirectory(prefix="headstart-") as place:
             settings = self._settings(Path(place), texts)
             with _bar(self.progress) as on_event:
@@ -144,19 +144,10 @@ def _texts(given: Texts) -> list[Text]:
     """A list, an array or a column of texts as a list; an array of two columns as pairs."""
     if isinstance(given, str):
         raise ConfigError("texts", ["a single string was given, expected a list of texts"])
-    found = [tuple(each) if isinstance(each, list | np.ndarray) else each for each in given]
-    for number, each in enumerate(found):
-        parts = each if isinstance(each, tuple) and len(each) == 2 else (each,)
-        if not all(isinstance(part, str) for part in parts):
-            raise ConfigError("texts", [f"number {number + 1} is {each!r}, expected a string or a pair of strings"])
-    if not found:
+    texts = [tuple(text) if isinstance(text, list | np.ndarray) else text for text in given]
+    if not texts:
         raise ConfigError("texts", ["there are none"])
-    return found
-
-
-def _example(text: Text, label: str, line: int) -> Example:
-    first, second = (text, None) if isinstance(text, str) else text
-    return Example(first, label, second, "X", line)
+    return texts
 
 
 def _labels(given: Sequence[Any]) -> Any:

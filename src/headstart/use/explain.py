@@ -42,7 +42,7 @@ def explain(
     `attention` adds the attention maps of every layer and head. `orders` is the number of random orders that the
     faithfulness score compares with; 0 leaves the score out, which saves most of the time.
     """
-    names = classifier.labels
+    names = classifier.class_names
     if label is not None and label not in names:
         raise ConfigError("explain", [f"label is {label!r}: {did_you_mean(label, names)}"])
     if method not in METHODS:

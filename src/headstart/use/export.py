@@ -27,9 +27,8 @@ import numpy as np
 import torch
 
 from headstart.batches.batch import Ints
-from headstart.batches.encoding import EncodedExamples
-from headstart.checkpoints.exchange import open_model, write_published
-from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write
+from headstart.checkpoints.exchange import open_model, write_transformers
+from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write_files
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
@@ -135,14 +134,14 @@ def _to_onnx(
 
 def _to_hf(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
     with new_folder(out) as unfinished:
-        family = write_published(checkpoint, unfinished)
+        family = write_transformers(checkpoint, unfinished)
         back = open_model(unfinished)
         _same_tensors(checkpoint.model, back.model)
         size = (unfinished / WEIGHTS).stat().st_size
         comparison = None if gate is None else gate.compare(TextClassifier(back, "cpu"), size)
         if comparison is not None:
             _judge(comparison, None)
-    return Exported("hf", f"{family.their_head(checkpoint.model.head_config)}, for transformers", comparison)
+    return Exported("hf", f"{family.architecture(checkpoint.model.head_config)}, for transformers", comparison)
 
 
 def _to_lab(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
@@ -154,7 +153,7 @@ def _to_lab(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
         _same_tensors(checkpoint.model, back.model)
         comparison = None
         if gate is not None:  # the lab's file has weights alone
-            whole = Checkpoint(back.model, checkpoint.labels, checkpoint.tokenizer, checkpoint.temperature)
+            whole = Checkpoint(back.model, checkpoint.class_names, checkpoint.tokenizer, checkpoint.temperature)
             comparison = gate.compare(TextClassifier(whole, "cpu"), unfinished.stat().st_size)
             _judge(comparison, None)
     return Exported("lab", "a state dict for the lab's classes", comparison)
@@ -165,7 +164,7 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
         raise ModelError(f"{source} has no tokenizer, and nobody can start from weights alone: export a run folder")
     base = Checkpoint(checkpoint.model.with_head(None), tokenizer=checkpoint.tokenizer)
     with new_folder(out) as unfinished:
-        write(base, unfinished, dtype=torch.bfloat16)
+        write_files(base, unfinished, dtype=torch.bfloat16)
         _same_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
     parameters = sum(p.numel() for p in base.model.parameters())
     return Exported("base", f"a {base.model.config.family} backbone of {parameters:,} parameters, to start from", None)
@@ -193,7 +192,7 @@ class _Gate:
 
     def __init__(self, classifier: TextClassifier, examples: Examples) -> None:
         self.texts: list[Text] = [row.text if row.second is None else (row.text, row.second) for row in examples.rows]
-        self.labels = EncodedExamples.of(examples, classifier.tokenizer, classifier.labels, classifier.window).labels
+        self.labels = classifier.encode_examples(examples).labels
         size = sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
         self.answers, self.original = _measure(classifier, size, self.texts, self.labels)
 

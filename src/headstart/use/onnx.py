@@ -72,7 +72,7 @@ def write_onnx(classifier: TextClassifier, folder: Path, *, int8: bool = False) 
     description = {
         "format": FORMAT,
         "version": VERSION,
-        "labels": list(classifier.labels),
+        "labels": list(classifier.class_names),
         "temperature": classifier.temperature,
         "window": classifier.window,
     }
@@ -216,11 +216,11 @@ class OnnxClassifier:
     """An exported folder, ready to answer as `TextClassifier` does.
 
     reviews = OnnxClassifier.load("reviews-onnx")
-    reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.labels
+    reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.class_names
     """
 
     def __init__(self, session: Any, tokenizer: tokenizers.Tokenizer, description: dict[str, Any]) -> None:
-        self.labels = tuple(description["labels"])
+        self.class_names = tuple(description["labels"])
         self.temperature = float(description["temperature"])
         self.window = int(description["window"])
         self.tokenizer = tokenizer
@@ -262,7 +262,7 @@ class OnnxClassifier:
         rows = [encoding.ids or [self._pad] for encoding in encodings]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
-        out = np.zeros((len(rows), len(self.labels)))
+        out = np.zeros((len(rows), len(self.class_names)))
         for begin, end in pairwise(batch_boundaries(lengths[order], TOKENS)) if rows else ():
             chosen = order[begin:end]
             shape = (len(chosen), int(lengths[chosen[-1]]))

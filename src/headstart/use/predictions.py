@@ -59,7 +59,7 @@ def predict_file(
     if form not in FORMS:
         raise OutputError(f"{out} ends in {form or 'nothing'!r}, and predictions are written as {', '.join(FORMS)}")
     counts: Counter[str | None] = Counter()
-    added = ["predicted", *(f"probability:{label}" for label in classifier.labels)]
+    added = ["predicted", *(f"probability:{label}" for label in classifier.class_names)]
     with _open(source, text, second, skipped, log) as (columns, rows):
         clash = [name for name in added if name in columns]
         if clash:
