@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headstart.checkpoints.folder import load
-from headstart.cli.options import merge
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings
 from tests.studies.made_up import corpus, write_reviews
 
@@ -30,15 +30,15 @@ def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedP
 @pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small", "cls-books-reviews", "objectives", "task-text"])
 def test_settings_of_pretraining(name: str) -> None:
     given = {"store": "store", **({"init": "base"} if name in ("task-text", "cls-books-reviews") else {})}
-    settings = merge(PretrainSettings, RECIPES / f"{name}.toml", given)
+    settings = read_settings(PretrainSettings, RECIPES / f"{name}.toml", given)
     assert settings.steps is not None
 
 
 @pytest.mark.parametrize("mode", ["full", "frozen", "scratch"])
 @pytest.mark.parametrize("name", ["cls-books-tuning", "sst", "cfimdb"])
 def test_settings_of_fine_tuning(name: str, mode: str) -> None:
-    one = merge(FinetuneSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": "base", "mode": mode})
-    several = merge(CompareSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": ["base"]})
+    one = read_settings(FinetuneSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": "base", "mode": mode})
+    several = read_settings(CompareSettings, RECIPES / f"{name}.toml", {"data": "train.txt", "init": ["base"]})
     assert one.pool == several.pool == "mean"
     assert (one.lr == several.lr) == (not any(each.startswith("lr=") for each in getattr(several, mode)))
 

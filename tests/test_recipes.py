@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headstart.checkpoints.folder import load, read_safetensors
-from headstart.cli.options import merge
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import PretrainSettings
 from tests.studies.made_up import corpus
 
@@ -81,5 +81,5 @@ def test_what_is_missing_is_one_line(texts: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lab-fr", "small-fr"])
 def test_its_settings_are_settings_of_pretrain(name: str) -> None:
-    settings = merge(PretrainSettings, RECIPES / f"base-{name}.toml", {"store": "store"})
+    settings = read_settings(PretrainSettings, RECIPES / f"base-{name}.toml", {"store": "store"})
     assert settings.model == name.removesuffix("-fr")

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headstart.cli.board import Look, Watch, seconds_left, words
-from headstart.cli.options import merge
+from headstart.cli.study_progress import Look, Watch, seconds_left, words
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
 from headstart.studies.compare import Planned
 from headstart.studies.outcomes import Arm
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
 from tests.studies.made_up import make_tokenizer, write_reviews
 
@@ -90,17 +90,17 @@ def test_what_is_wrong_is_one_line_before_any_training(place: Path, tmp_path: Pa
 
 
 def test_a_recipe_for_fine_tuning_will_do(tmp_path: Path) -> None:
-    found = merge(CompareSettings, RECIPES / "minbert.toml", {"frozen": ["dropout=0.1"]})
+    found = read_settings(CompareSettings, RECIPES / "minbert.toml", {"frozen": ["dropout=0.1"]})
     assert found.init == ("runs/bert",)
     assert (found.full, found.frozen) == (("lr=1e-05",), ("lr=0.001", "dropout=0.1"))
-    assert merge(CompareSettings, RECIPES / "lab.toml", {"init": ["here"]}).init == ("here",)
+    assert read_settings(CompareSettings, RECIPES / "lab.toml", {"init": ["here"]}).init == ("here",)
     # And so will what a study wrote down.
     (tmp_path / "study.toml").write_text(to_toml({"study": "compare", **found.to_mapping()}))
-    assert merge(CompareSettings, tmp_path / "study.toml", {}) == found
+    assert read_settings(CompareSettings, tmp_path / "study.toml", {}) == found
     assert read_toml(tmp_path / "study.toml")["frozen"] == ["lr=0.001", "dropout=0.1"]
     (tmp_path / "bad.toml").write_text("frozen = 3")
     with pytest.raises(ConfigError, match="frozen is 3, and must be a table"):
-        merge(CompareSettings, tmp_path / "bad.toml", {})
+        read_settings(CompareSettings, tmp_path / "bad.toml", {})
 
 
 def planned(arm: str, labels: int, folder: Path) -> Planned:

@@ -11,11 +11,11 @@ import torch
 from rich.console import Console
 
 from headstart.checkpoints.folder import Checkpoint, save
-from headstart.cli.options import merge
 from headstart.cli.sweep import tables
 from headstart.config import MaskedConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import SweepSettings
 from headstart.studies.trials import Sweep, Trial
 from tests.studies.made_up import make_tokenizer, write_reviews
@@ -107,7 +107,7 @@ def test_a_search_from_its_own_study_toml(common: list[str], tmp_path: Path) -> 
 def test_a_recipe_with_a_table_for_each_mode(tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('data = "d"\ninit = "i"\ngrid = ["mode=full,frozen"]\nlr = 0.5\n[frozen]\nlr = 0.125\n')
-    found = merge(SweepSettings, recipe, {})
+    found = read_settings(SweepSettings, recipe, {})
     assert [(one.mode, one.lr) for one in found.combinations()] == [("full", 0.5), ("frozen", 0.125)]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headstart.cli.options import merge
 from headstart.config import read_toml
 from headstart.errors import ConfigError
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
 from tests.studies.made_up import make_store, make_tokenizer, write_reviews
 
@@ -68,17 +68,17 @@ def test_quiet_is_silent_and_json_is_one_object(place: Path, tmp_path: Path) -> 
 def test_an_option_overrides_the_recipe(tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('study = "finetune"\ndata = "d"\ninit = "i"\nlr = 0.5\nepochs = 3\nbalanced = true\n')
-    found = merge(FinetuneSettings, recipe, {"lr": 0.25, "balanced": False})
+    found = read_settings(FinetuneSettings, recipe, {"lr": 0.25, "balanced": False})
     assert (found.lr, found.epochs, found.balanced) == (0.25, 3, False)
 
 
 def test_a_table_for_the_mode_stands_between_recipe_and_options(tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('data = "d"\ninit = "i"\nlr = 0.5\n[frozen]\nlr = 0.125\nepochs = 7\n')
-    assert merge(FinetuneSettings, recipe, {}).lr == 0.5
-    frozen = merge(FinetuneSettings, recipe, {"mode": "frozen"})
+    assert read_settings(FinetuneSettings, recipe, {}).lr == 0.5
+    frozen = read_settings(FinetuneSettings, recipe, {"mode": "frozen"})
     assert (frozen.lr, frozen.epochs) == (0.125, 7)
-    assert merge(FinetuneSettings, recipe, {"mode": "frozen", "lr": 0.25}).lr == 0.25
+    assert read_settings(FinetuneSettings, recipe, {"mode": "frozen", "lr": 0.25}).lr == 0.25
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_recipe_with_mistakes(tmp_path: Path, text: str, words: str) -> None:
 def test_no_recipe_and_no_options() -> None:
     result = run("finetune", "--out", "nowhere")
     assert result.exit_code == 2
-    assert "name the file to train on with --data" in result.stderr
+    assert "data is missing: name the file to train on" in result.stderr
     assert "--init" in result.stderr
 
 
@@ -130,16 +130,18 @@ def test_every_recipe_is_one(path: Path) -> None:
     """With what it leaves to the command line: where the data and the base lie."""
     found = read_toml(path)
     if found["study"] == "pretrain":
-        merge(PretrainSettings, path, {"store": "store", **({} if "model" in found else {"init": "base"})})
+        read_settings(PretrainSettings, path, {"store": "store", **({} if "model" in found else {"init": "base"})})
     else:
-        merge(FinetuneSettings, path, {name: name for name in ("data", "init") if name not in found})
+        read_settings(FinetuneSettings, path, {name: name for name in ("data", "init") if name not in found})
 
 
 def test_the_recipes_say_what_the_courses_say() -> None:
-    lab = merge(FinetuneSettings, RECIPES / "lab.toml", {"mode": "scratch"})
+    lab = read_settings(FinetuneSettings, RECIPES / "lab.toml", {"mode": "scratch"})
     assert (lab.lr, lab.batch_size, lab.epochs, lab.clip, lab.pool) == (1e-4, 8, 15, 0.5, "last")
     assert (lab.weight_decay, lab.schedule, lab.warmup) == (0.0, "constant", 0.0)
-    full, frozen = (merge(FinetuneSettings, RECIPES / "minbert.toml", {"mode": mode}) for mode in ("full", "frozen"))
+    full, frozen = (
+        read_settings(FinetuneSettings, RECIPES / "minbert.toml", {"mode": mode}) for mode in ("full", "frozen")
+    )
     assert (full.lr, frozen.lr) == (1e-5, 1e-3)
     for settings in (full, frozen):
         assert (settings.dropout, settings.batch_size, settings.epochs, settings.pool) == (0.3, 8, 10, "first")
@@ -169,4 +171,4 @@ def test_the_labs_recipe_from_scratch_reaches_what_the_lab_reports(
 
 def test_without_a_recipe_or_an_option_nothing_is_taken_for_granted() -> None:
     with pytest.raises(ConfigError):
-        merge(PretrainSettings, None, {})
+        read_settings(PretrainSettings, None, {})

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from headstart import demo
-from headstart.cli.options import merge
 from headstart.studies import compare as comparing
 from headstart.studies.finetune import finetune
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
 from tests.cli.running import run
 
@@ -144,7 +144,7 @@ def test_without_a_compiler_or_anything_else_on_the_path(tiny: Path) -> None:
 
 def test_its_settings_are_those_that_were_promised() -> None:
     splits = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
-    settings = merge(CompareSettings, demo.RECIPE, {**splits, "init": ["lab-fr"]})
+    settings = read_settings(CompareSettings, demo.RECIPE, {**splits, "init": ["lab-fr"]})
     assert (settings.arms, settings.seeds) == ("scratch,frozen,full", 3)
 
 

@@ -17,14 +17,15 @@ from headstart.cli.doctor import doctor
 from headstart.cli.exchange import export_model, import_model
 from headstart.cli.explain import explain_command
 from headstart.cli.generate import fill_masks, generate_text
+from headstart.cli.options import GroupedCommand
 from headstart.cli.params import params
 from headstart.cli.predict import predict
 from headstart.cli.report import report_command
 from headstart.cli.serve import serve_command
 from headstart.cli.sweep import sweep_command
-from headstart.cli.together import who
 from headstart.cli.tokenizer import tokenizer_app
 from headstart.cli.tokens import tokens
+from headstart.cli.torchrun import program_name
 from headstart.cli.train import evaluate_command, finetune_command, pretrain_command, verify_command
 from headstart.errors import HeadstartError
 from headstart.version import __version__
@@ -55,10 +56,10 @@ def _root(
 
 
 app.command("demo")(demo_command)
-app.command("pretrain")(pretrain_command)
-app.command("finetune")(finetune_command)
-app.command("compare")(compare_command)
-app.command("sweep")(sweep_command)
+app.command("pretrain", cls=GroupedCommand)(pretrain_command)
+app.command("finetune", cls=GroupedCommand)(finetune_command)
+app.command("compare", cls=GroupedCommand)(compare_command)
+app.command("sweep", cls=GroupedCommand)(sweep_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
 app.command("predict")(predict)
@@ -87,7 +88,7 @@ def main() -> None:
     try:
         app()
     except HeadstartError as error:
-        typer.echo(f"{who()}: {error}", err=True)
+        typer.echo(f"{program_name()}: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("headstart: interrupted", err=True)
@@ -96,5 +97,5 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:  # a name that is too long, a folder that may not be read
-        typer.echo(f"{who()}: {error.filename or 'the system'}: {error.strerror or error}", err=True)
+        typer.echo(f"{program_name()}: {error.filename or 'the system'}: {error.strerror or error}", err=True)
         sys.exit(2)

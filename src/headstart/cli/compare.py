@@ -9,6 +9,7 @@ import typer
 
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
+from headstart.studies.recipes import default_folder
 from headstart.studies.settings import CompareSettings
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
-    """Do what is not done yet; then print the table and the verdict, and write the page. `opening` is said at first."""
-    from headstart.cli.board import board
+    """Do the runs that are not done yet; then print the tables and the verdict, and write the report."""
+    from headstart.cli.study_progress import study_progress
     from headstart.files import write_text
     from headstart.report.page import render
     from headstart.report.records import read
@@ -32,75 +33,88 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     if opening and not any(run.done for run in study.plan):
         say(opening)
     try:
-        with board(study, quiet):
+        with study_progress(study, quiet):
             run_study(study)
     except KeyboardInterrupt:
         say(f"interrupted: what is done is in {out}, and the same command goes on from there")
         raise
-    found = study.conclude()
+    comparison = study.conclude()
     write_text(out / "report.html", render(read([out])))
     if as_json:
-        print_json(found.to_json())
+        print_json(comparison.to_json())
     elif not quiet:
-        show(found)
+        show(comparison)
         typer.echo(f"\nreport: {out / 'report.html'}")
 
 
+def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """Compare scratch, frozen and full, base by base, over several seeds, with baselines, intervals and a verdict."""
+    if out is None:
+        out = default_folder(settings)
+        (silent if quiet else log)(f"study folder: {out}")
+    run_comparison(settings, out, quiet, as_json)
+
+
+_OUT = options.out("The study folder: new, or one of the same data to go on in.", CompareSettings)
 compare_command = options.command(
     CompareSettings,
-    "Compare scratch, frozen and full, base by base, over several seeds, with baselines, intervals and a verdict.",
-    [options.out("The study folder: new, or one of the same data to go on in."), options.QUIET, options.JSON],
-    run_comparison,
+    "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder",
+    [_OUT, options.QUIET, options.JSON],
+    _compare,
 )
 
 
-def show(found: Comparison) -> None:
+def show(comparison: Comparison) -> None:
     """The table and the verdict."""
     screen = console()
-    tables = [scores_table(found), differences_table(found), budgets_table(found) if found.curves else None]
-    for each in tables:
-        if each is not None and each.rows:
-            screen.print(each, highlight=False)
+    tables = [
+        scores_table(comparison),
+        differences_table(comparison),
+        budgets_table(comparison) if comparison.curves else None,
+    ]
+    for rows in tables:
+        if rows is not None and rows.rows:
+            screen.print(rows, highlight=False)
             screen.print()
-    for sentence in found.verdict:
+    for sentence in comparison.verdict:
         screen.print(sentence, highlight=False, soft_wrap=not screen.is_terminal)
 
 
-def scores_table(found: Comparison) -> Table:
+def scores_table(comparison: Comparison) -> Table:
     """Each arm on test, the best first, its accuracy with the 95 % interval."""
     columns = ["test", ">runs", ">accuracy", "", ">macro-F1", ">calibration"]
-    made = table(*columns, *([">leak-free"] if found.leaked else []))
-    for arm in sorted(found.arms, key=lambda arm: -arm.scores["accuracy"].value):
+    rows = table(*columns, *([">leak-free"] if comparison.leaked else []))
+    for arm in sorted(comparison.arms, key=lambda arm: -arm.scores["accuracy"].value):
         accuracy = arm.scores["accuracy"]
         cells = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", f"{accuracy.low:.3f} to {accuracy.high:.3f}"]
         cells += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
         cells += [] if arm.leak_free is None else [f"{arm.leak_free['accuracy'].value:.4f}"]
-        made.add_row(*cells)
-    return made
+        rows.add_row(*cells)
+    return rows
 
 
-def differences_table(found: Comparison) -> Table:
+def differences_table(comparison: Comparison) -> Table:
     """Each arm minus the reference, in points of accuracy."""
-    made = table(f"against {found.reference}", ">points", "", ">better", ">p (Holm)", ">could show")
-    for each in found.differences:
-        if each.reference == found.reference:
-            points = each.scores["accuracy"]
-            made.add_row(
-                each.arm,
+    rows = table(f"against {comparison.reference}", ">points", "", ">better", ">p (Holm)", ">could show")
+    for difference in comparison.differences:
+        if difference.reference == comparison.reference:
+            points = difference.scores["accuracy"]
+            rows.add_row(
+                difference.arm,
                 f"{100 * points.value:+.1f}",
                 f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
-                f"{100 * each.better:.0f} %",
-                f"{each.holm:.3f}",
-                each.could_show,
+                f"{100 * difference.better:.0f} %",
+                f"{difference.holm:.3f}",
+                difference.could_show,
             )
-    return made
+    return rows
 
 
-def budgets_table(found: Comparison) -> Table:
+def budgets_table(comparison: Comparison) -> Table:
     """Accuracy on test by the number of labels."""
-    budgets = sorted({arm.labels for arm in found.curves})
-    made = table("test, by labels", *(f">{budget:,}" for budget in budgets))
-    for name in dict.fromkeys(arm.name for arm in found.curves):
-        points = {arm.labels: arm.scores["accuracy"].value for arm in found.curves if arm.name == name}
-        made.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
-    return made
+    budgets = sorted({arm.labels for arm in comparison.curves})
+    rows = table("test, by labels", *(f">{budget:,}" for budget in budgets))
+    for name in dict.fromkeys(arm.name for arm in comparison.curves):
+        points = {arm.labels: arm.scores["accuracy"].value for arm in comparison.curves if arm.name == name}
+        rows.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
+    return rows

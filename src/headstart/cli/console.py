@@ -1,15 +1,17 @@
-"""What every verb needs to speak: tables on a terminal, plain text in a pipe, JSON for programs."""
+"""Printing: tables on a terminal, plain text in a pipe, JSON for programs, log lines on standard error."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from headstart.reading.skipped import SkippedRows
 
 
 def console() -> Console:
@@ -18,11 +20,11 @@ def console() -> Console:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A table; a column whose name begins with `>` is flush right, as numbers are."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    """A table; a column whose name begins with `>` is right-aligned, as numbers are."""
+    rows = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        made.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
-    return made
+        rows.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+    return rows
 
 
 def print_json(value: Any) -> None:
@@ -30,24 +32,24 @@ def print_json(value: Any) -> None:
 
 
 def log(text: str) -> None:
-    """A line for the person at the terminal, which is no part of the result."""
+    """A line on standard error: it is no part of the result."""
     typer.echo(text, err=True)
 
 
 def silent(text: str) -> None:
-    """Where --quiet was said, instead of `log`."""
+    """`log` with --quiet."""
 
 
-def left_out(count: int, first: Sequence[str]) -> None:
-    """What --skip-bad left out: how many, and the first of them."""
+def log_skipped(skipped: SkippedRows | None) -> None:
+    """How many rows --skip-bad skipped, and the first of them."""
     from headstart.reading.skipped import summary_lines
 
-    for line in summary_lines(count, first):
+    for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
         log(line)
 
 
 def size(number: int) -> str:
-    """Bytes as a person says them.
+    """Bytes in the largest unit that fits.
 
     >>> size(84073604)
     '80.2 MiB'

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from headstart import demo
-from headstart.cli import options
 from headstart.cli.compare import run_comparison
 from headstart.errors import CheckpointError, HeadstartError
+from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
 
 OPENING = (
@@ -26,7 +26,7 @@ def demo_command(
     out: Annotated[Path, typer.Option(help="The study folder: new, or that of an earlier demo.")] = Path(
         "headstart-demo"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Compare scratch, frozen and full on book reviews in French, from a small French base; both ship with headstart.
@@ -34,27 +34,26 @@ def demo_command(
     Three seeds of each, beside a linear model and the commonest class: some minutes on two CPU cores, and no network.
     In a folder where it was interrupted it goes on; in one where it is done it shows the answer.
     """
-    splits = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
-    given = {name: str(demo.REVIEWS / file) for name, file in splits.items()}
-    given |= {"text": "text", "label": "label"}
+    files = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
+    given = {name: str(demo.REVIEWS / file) for name, file in files.items()}
+    given |= {"text": "text", "label": "label", "init": f"{demo.BASE.name}={demo.BASE}"}
     try:
-        settings = options.merge(CompareSettings, demo.RECIPE, {**given, "init": [f"{demo.BASE.name}={demo.BASE}"]})
-        run_comparison(settings, out, quiet, as_json, OPENING)
+        run_comparison(read_settings(CompareSettings, demo.RECIPE, given), out, quiet, as_json, OPENING)
     except HeadstartError as error:
         if str(demo.HERE) not in str(error):
             raise
         raise CheckpointError(f"{error} (it came with headstart: install that again)") from None
     if not quiet and not as_json:
-        typer.echo(f"with your own texts and labels: {_next()}")
+        typer.echo(f"with your own texts and labels: {_next_command()}")
 
 
-def _next() -> str:
-    """The command that asks the same of a user's own file, as it can be typed here."""
+def _next_command() -> str:
+    """The command that does the same with a user's own file, as it can be typed here."""
     program = Path(sys.argv[0])
-    command = [_near(program) if program.name == "headstart" else "headstart", "compare", _near(demo.RECIPE)]
-    return shlex.join([*command, "--data", "YOURS.csv", "--init", _near(demo.BASE), "--out", "study"])
+    command = [_relative(program) if program.name == "headstart" else "headstart", "compare", "YOURS.csv"]
+    return shlex.join([*command, _relative(demo.RECIPE), "--init", _relative(demo.BASE)])
 
 
-def _near(path: Path) -> str:
-    """A path as short as it is from the current folder, where it is inside of it."""
+def _relative(path: Path) -> str:
+    """A path from the current folder, where it is inside of it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

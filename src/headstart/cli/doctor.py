@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.cli.console import console, left_out, log, print_json, table
+from headstart.cli.console import console, log, log_skipped, print_json, table
 
 if TYPE_CHECKING:
     from headstart.doctor.findings import Finding, Lengths, Place, Report, Summary
@@ -93,8 +93,7 @@ def _say_what_was_read(splits: Mapping[str, Examples], skipped: SkippedRows | No
     for name, examples in splits.items():
         for guess in examples.notes:
             log(f"{name}: {guess}")
-    if skipped is not None:
-        left_out(skipped.count, skipped.lines)
+    log_skipped(skipped)
 
 
 def _print_report(report: Report, screen: Console) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headstart.cli.console import console, left_out, log, print_json, size, table
+from headstart.cli.console import console, log, log_skipped, print_json, size, table
 from headstart.errors import ConfigError
 
 
@@ -70,8 +70,7 @@ def export_model(
     if valid is not None:
         texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
     made = export(source, out, to, valid=texts, tolerance=tolerance, log=log)
-    if skipped is not None:
-        left_out(skipped.count, skipped.lines)
+    log_skipped(skipped)
     if as_json:
         print_json({"out": str(out), "to": made.form, "comparison": made.comparison and asdict(made.comparison)})
         return

@@ -1,97 +1,109 @@
-"""The settings of a study as the options of its command and the keys of its recipe."""
+"""The settings of a study as the options of its command: those of every day in --help, all in --help-all."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-from headstart.config import Settings, read_toml
+from headstart.config import Settings
 from headstart.errors import ConfigError
-from headstart.studies.settings import FinetuneSettings
+from headstart.studies.recipes import STUDIES, read_settings
+from headstart.training.settings import TrainingSettings
 
-MODES = ("full", "frozen", "scratch")  # a recipe may have a table for each, used in that mode alone
 
-RECIPE = ("recipe", Path | None, typer.Argument(metavar="[RECIPE.toml]", help="Settings; an option overrides."), None)
-RESUME = ("resume", bool, typer.Option("--resume", help="Go on with a run that was stopped."), False)
-QUIET = ("quiet", bool, typer.Option("--quiet", help="Say nothing."), False)
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta["help_all"] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def _flag(name: str, text: str, **more: Any) -> tuple[Any, ...]:
+    return (name.replace("-", "_"), bool, typer.Option(f"--{name}", help=text, **more), False)
+
+
+RESUME = _flag("resume", "Go on with a run that was stopped.")
+QUIET = _flag("quiet", "Print nothing.")
 JSON = ("as_json", bool, typer.Option("--json", help="Print the result as one JSON object."), False)
+HELP_ALL = _flag("help-all", "Show every option, by group, and exit.", is_eager=True, callback=_show_all)
 
 
-def out(text: str) -> tuple[Any, ...]:
-    return ("out", Path, typer.Option(help=text), MISSING)
+def out(text: str, kind: type[Settings]) -> tuple[Any, ...]:
+    return ("out", Path | None, typer.Option(help=f"{text} [default: runs/{STUDIES[kind]}-DATA]"), None)
 
 
 def command(
-    kind: type[Settings], summary: str, own: list[tuple[Any, ...]], body: Callable[..., None]
+    kind: type[Settings], data: str, own: list[tuple[Any, ...]], body: Callable[..., None]
 ) -> Callable[..., None]:
-    """A command with parameters of its `own`, and an option for every setting; `body(settings, …)` does the work."""
+    """A command that takes data and a recipe, parameters of its `own`, and an option for every setting.
 
-    def run(recipe: Path | None, **given: Any) -> None:
-        mine = {name: given.pop(name) for name, *_ in own}
-        settings = merge(kind, recipe, {name: value for name, value in given.items() if value not in (None, [])})
-        body(settings, **mine)
+    `body(settings, …)` does the work; `data` says in the help what the data may be.
+    """
 
+    def run(inputs: list[str] | None, help_all: bool, **given: Any) -> None:
+        recipes = [Path(path) for path in inputs or () if path.lower().endswith(".toml")]
+        if len(recipes) > 1:
+            raise ConfigError(STUDIES[kind], [f"two recipes are named, {recipes[0]} and {recipes[1]}: name one"])
+        own_values = {name: given.pop(name) for name, *_ in own}
+        given = {name: value for name, value in given.items() if value not in (None, [])}
+        paths = [path for path in inputs or () if not path.lower().endswith(".toml")]
+        body(read_settings(kind, recipes[0] if recipes else None, given, paths), **own_values)
+
+    text = f"{data}; and a recipe, which ends in .toml: an option overrides it."
+    inputs = ("inputs", list[str] | None, typer.Argument(metavar="DATA|RECIPE.toml", help=text), None)
+    parameters = [_parameter(*inputs)]
+    shared = {f.name for f in fields(TrainingSettings)}
     hints = get_type_hints(kind)
-    parameters = [_parameter(*each) for each in (RECIPE, *own)]
-    parameters += [_option(f.name, hints[f.name], f.metadata["help"], f.default) for f in fields(kind)]  # type: ignore[arg-type]
+    for f in sorted(fields(kind), key=lambda f: f.name in shared):  # type: ignore[arg-type]
+        group = None if f.metadata["everyday"] else f.metadata["group"]
+        parameters.append(_option(f.name, hints[f.name], f.metadata["help"], f.default, group))
+    parameters += [_parameter(*each) for each in (*own, HELP_ALL)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__doc__ = summary
+    run.__doc__ = body.__doc__
     return run
 
 
 def _parameter(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
-    empty = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=Annotated[kind, option])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
-def _option(name: str, hint: Any, text: str, default: Any) -> inspect.Parameter:
+def _option(name: str, hint: Any, text: str, default: Any, group: str | None) -> inspect.Parameter:
     """An option that is None unless it was given, so that a recipe's value can stand."""
-    if get_origin(hint) is tuple:
-        hint = list[get_args(hint)[0]]  # type: ignore[misc]
+    several = next((kind for kind in (hint, *get_args(hint)) if get_origin(kind) is tuple), None)
+    if several is not None:
+        hint = list[get_args(several)[0]]  # type: ignore[misc]
     elif type(None) not in get_args(hint):
         hint = hint | None
     flag = "--" + name.replace("_", "-")
     flags = [f"{flag}/--no-{flag[2:]}"] if hint == bool | None else [flag]
-    shown = "" if default in (None, "", (), MISSING) else f" [default: {default}]"
-    return _parameter(name, hint, typer.Option(*flags, help=text + shown, show_default=False), None)
+    shown = "" if default in (None, "", (), MISSING) or default is False else f" [default: {default}]"
+    option = typer.Option(*flags, help=text + shown, show_default=False, rich_help_panel=group)
+    return _parameter(name, hint, option, None)
 
 
-def merge(kind: type[Settings], recipe: Path | None, given: dict[str, Any]) -> Any:
-    """A recipe's settings with the given ones over them, and the table for the mode between the two.
+class GroupedCommand(TyperCommand):
+    """A command whose options may stand in groups, by `rich_help_panel`; those in none are the everyday ones."""
 
-    A study of several modes keeps the tables, as settings that are for one mode; and a fine-tuning recipe will do for
-    it: the model to start from becomes the first of several, the mode is left aside.
-    """
-    found = {} if recipe is None else read_toml(recipe)
-    found.pop("study", None)
-    hints = get_type_hints(kind)
-    several = set(MODES) <= hints.keys()
-    tables = {mode: found.pop(mode) for mode in MODES if mode in found and (several or kind is FinetuneSettings)}
-    for mode, values in tables.items():
-        if not isinstance(values, dict | list if several else dict):
-            raise ConfigError(str(recipe), [f"{mode} is {values!r}, and must be a table of settings"])
-    if several:
-        for mode, values in tables.items():
-            given[mode] = [*(_pairs(values) if isinstance(values, dict) else values), *given.get(mode, [])]
-        if "mode" not in hints:
-            found.pop("mode", None)
-        if get_origin(hints["init"]) is tuple and isinstance(found.get("init"), str):
-            found["init"] = [found["init"]]
-    else:
-        found |= tables.get(given.get("mode") or found.get("mode") or "full", {})
-    return kind.from_mapping({**found, **given}, str(recipe or "options"))
-
-
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    """A table as it would be typed.
-
-    >>> _pairs({"lr": 1e-3, "balanced": True})
-    ['lr=0.001', 'balanced=true']
-    """
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()]
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        rows: dict[str | None, list[tuple[str, str]]] = defaultdict(list)
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                argument = parameter.param_type_name == "argument"
+                rows["arguments" if argument else getattr(parameter, "rich_help_panel", None)].append(record)
+        for group, records in rows.items():
+            if group in ("arguments", None) or ctx.meta.get("help_all"):
+                with formatter.section((group or "options").capitalize()):
+                    formatter.write_dl(records)
+        hidden = sum(len(records) for group, records in rows.items() if group not in ("arguments", None))
+        if hidden and not ctx.meta.get("help_all"):
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")

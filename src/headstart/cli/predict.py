@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.console import left_out, log, print_json, silent
-from headstart.cli.together import joined, refuse_streams
+from headstart.cli.console import log, log_skipped, print_json, silent
+from headstart.cli.torchrun import process_group, require_files
 
 EVERY = 5.0  # seconds between plain lines
 
@@ -39,9 +39,9 @@ def predict(
     from headstart.use.classifier import TextClassifier
     from headstart.use.predictions import predict_file
 
-    refuse_streams(source, out)
+    require_files(source, out)
     skipped = SkippedRows() if skip_bad else None
-    with joined() as parallel:
+    with process_group() as parallel:
         quiet = quiet or not parallel.is_main
         say = silent if quiet else log
         classifier = TextClassifier.load(folder, device)
@@ -54,8 +54,7 @@ def predict(
         seconds = time.monotonic() - began
     if not parallel.is_main:
         return
-    if skipped is not None:
-        left_out(skipped.count, skipped.lines)
+    log_skipped(skipped)
     if as_json:
         print_json(
             {"rows": done.rows, "labels": {name or "": n for name, n in done.labels.items()}, "seconds": seconds}

@@ -13,6 +13,7 @@ from rich.table import Table
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, size, table
 from headstart.cli.progress import reporter
+from headstart.studies.recipes import default_folder
 from headstart.studies.settings import SweepSettings
 
 if TYPE_CHECKING:
@@ -21,15 +22,20 @@ if TYPE_CHECKING:
 GAP = 2  # blanks between two columns of a table
 
 
-def _sweep(settings: SweepSettings, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
+def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool, as_json: bool) -> None:
+    """Fine-tune with every combination of a grid, or search over settings; a table with the best on valid marked."""
     from headstart.files import write_text
     from headstart.report.page import render
     from headstart.report.records import read
     from headstart.studies.sweep import sweep
     from headstart.studies.trials import Sweep
 
+    say = silent if quiet else log
+    if out is None:
+        out, resume = default_folder(settings), True
+        say(f"study folder: {out}")
     with reporter(quiet) as on_event:
-        result = sweep(settings, out, resume=resume, on_event=on_event, log=silent if quiet else log)
+        result = sweep(settings, out, resume=resume, on_event=on_event, log=say)
     write_text(out / "report.html", render(read([out])))
     if as_json:
         print_json(result)
@@ -39,40 +45,40 @@ def _sweep(settings: SweepSettings, out: Path, resume: bool, quiet: bool, as_jso
 
 sweep_command = options.command(
     SweepSettings,
-    "Fine-tune with every combination of a grid, or search over settings; a table with the best on valid marked.",
-    [options.out("The study folder to write."), options.RESUME, options.QUIET, options.JSON],
+    "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder",
+    [options.out("The study folder to write.", SweepSettings), options.RESUME, options.QUIET, options.JSON],
     _sweep,
 )
 
 
-def show(found: Sweep, out: Path) -> None:
+def show(record: Sweep, out: Path) -> None:
     """The table, what went wrong in which trial, and where the best one lies."""
     screen = console()
-    for block in tables(found, screen.width):
+    for block in tables(record, screen.width):
         screen.print(block, highlight=False)
         screen.print()
-    for number, trial in enumerate(found.trials, start=1):
+    for number, trial in enumerate(record.trials, start=1):
         if trial.error:
             typer.echo(f"trial {number} failed: {trial.error}")
-    if found.best is None:
+    if record.best is None:
         typer.echo("no trial has a score on valid")
     else:
-        number = 1 + found.trials.index(found.best)
-        typer.echo(f"best on valid: trial {number}, {out / found.best.run}")
-        if found.doubt is not None:
-            typer.echo(found.doubt)
+        number = 1 + record.trials.index(record.best)
+        typer.echo(f"best on valid: trial {number}, {out / record.best.run}")
+        if record.doubt is not None:
+            typer.echo(record.doubt)
     typer.echo(f"report: {out / 'report.html'}")
 
 
-def tables(found: Sweep, width: int) -> Iterator[Table]:
+def tables(record: Sweep, width: int) -> Iterator[Table]:
     """One column a trial, in as many blocks as it takes for them to fit the width."""
-    columns = [_column(found, trial, number) for number, trial in enumerate(found.trials, start=1)]
+    columns = [_column(record, trial, number) for number, trial in enumerate(record.trials, start=1)]
     for block in _blocks(columns, width - max(len(name) for column in columns for name in column)):
         names = [name for name in block[0] if any(column[name] for column in block)]
-        made = table(names[0], *(f">{column[names[0]]}" for column in block))
+        rows = table(names[0], *(f">{column[names[0]]}" for column in block))
         for name in names[1:]:
-            made.add_row(name, *(escape(column[name]) for column in block))
-        yield made
+            rows.add_row(name, *(escape(column[name]) for column in block))
+        yield rows
 
 
 def _blocks(columns: Sequence[dict[str, str]], width: int) -> Iterator[list[dict[str, str]]]:
@@ -88,14 +94,14 @@ def _blocks(columns: Sequence[dict[str, str]], width: int) -> Iterator[list[dict
     yield block
 
 
-def _column(found: Sweep, trial: Trial, number: int) -> dict[str, str]:
+def _column(record: Sweep, trial: Trial, number: int) -> dict[str, str]:
     """What the table says of a trial, under the names of its rows."""
     from headstart.studies.trials import plain, shown
 
     words = {"lr": "learning rate"}
     return {
         "trial": f"{number} best" if trial.best else str(number),
-        **{words.get(name, plain(name)): shown(trial.settings.get(name, "")) for name in found.settings},
+        **{words.get(name, plain(name)): shown(trial.settings.get(name, "")) for name in record.settings},
         "valid accuracy": "" if trial.valid is None else f"{trial.valid['accuracy']:.4f}",
         "test accuracy": "" if trial.test is None else f"{trial.test['accuracy']:.4f}",
         "time": "" if trial.seconds is None else duration(trial.seconds),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from headstart.cli.console import console, left_out, log, print_json, table
+from headstart.cli.console import console, log, log_skipped, print_json, table
 from headstart.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def train(
         texts = _texts(documents, status)
         tokenizer = Tokenizer.train(texts, kind=kind, size=size, lower=lower)
     tokenizer.save(out)
-    if skipped is not None:
-        left_out(skipped.count, skipped.lines)
+    log_skipped(skipped)
     if tokenizer.size < size:
         log(f"the corpus gives no more than {tokenizer.size:,} tokens; {size:,} were asked for")
     typer.echo(f"{out / FILE}: {kind}, {tokenizer.size:,} tokens, fingerprint {tokenizer.fingerprint[:12]}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.console import left_out, log, print_json, size
-from headstart.cli.together import cores, joined
+from headstart.cli.console import log, print_json, size
+from headstart.cli.torchrun import cores_per_process, process_group
 
 if TYPE_CHECKING:
     from headstart.store.store import Store
@@ -57,13 +57,13 @@ def tokens(
     was_there = (out / "store.json").exists()
     began = time.monotonic()
     try:
-        with joined() as parallel, _progress_bar(parallel.is_main) as bar:
+        with process_group() as parallel, _progress_bar(parallel.is_main) as bar:
             store = write_store(
                 corpus,
                 loaded,
                 out,
                 valid=valid,
-                workers=cores() if workers is None else workers,
+                workers=cores_per_process() if workers is None else workers,
                 column=column,
                 blank_lines=blank_lines,
                 skip_bad=skip_bad,
@@ -163,7 +163,10 @@ def _result(store: Store, rate: float | None) -> dict[str, Any]:
 
 
 def _print_lines(result: dict[str, Any], store: Store) -> None:
-    left_out(store.left_out, store.left_out_first)
+    from headstart.reading.skipped import summary_lines
+
+    for line in summary_lines(store.left_out, store.left_out_first):
+        log(line)
     train, valid = (store.counts[name].documents for name in ("train", "valid"))
     rate = result["documents_per_second"]
     lines = {

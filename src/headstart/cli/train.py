@@ -1,4 +1,4 @@
-"""`headstart pretrain`, `finetune`, `evaluate`: the settings of a study are its options and the keys of its recipe."""
+"""`headstart pretrain`, `finetune`, `evaluate`, `verify-resume`."""
 
 from __future__ import annotations
 
@@ -9,39 +9,36 @@ from typing import Annotated, Any
 import typer
 
 from headstart.cli import options
-from headstart.cli.console import console, left_out, log, print_json, silent, table
+from headstart.cli.console import console, log, log_skipped, print_json, silent, table
 from headstart.cli.progress import reporter
-from headstart.cli.together import joined
+from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.config import Settings, read_toml
 from headstart.errors import ConfigError
+from headstart.studies.recipes import default_folder
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
 
 
-def study_command(
-    kind: type[Settings],
-    summary: str,
-    run: Callable[..., dict[str, Any]],
-    show: Callable[[Path, dict[str, Any]], None] | None = None,
-) -> Callable[..., None]:
-    """A command for a study: `run(settings, out, …)` does the work, `show(out, result)` says what came of it."""
-
-    def body(settings: Any, out: Path, resume: bool, quiet: bool, as_json: bool) -> None:
-        with joined() as parallel:
-            quiet = quiet or not parallel.is_main
-            with reporter(quiet) as on_event:
-                result = run(settings, out, resume=resume, on_event=on_event, log=silent if quiet else log)
-        if not parallel.is_main:
-            return
-        if as_json:
-            print_json(result)
-        elif not quiet:
-            (show or show_scores)(out, result)
-
-    own = [options.out("The run folder to write."), options.RESUME, options.QUIET, options.JSON]
-    return options.command(kind, summary, own, body)
+def _train(
+    study: Callable[..., dict[str, Any]], settings: Settings, out: Path | None, resume: bool, quiet: bool, as_json: bool
+) -> None:
+    """Run a study, in the default folder where none is named, and print its scores."""
+    with process_group() as parallel:
+        quiet = quiet or not parallel.is_main
+        say = silent if quiet else log
+        if out is None:
+            out, resume = parallel.broadcast(default_folder(settings)), True
+            say(f"run folder: {out}")
+        with reporter(quiet) as on_event:
+            result = study(settings, out, resume=resume, on_event=on_event, log=say)
+    if not parallel.is_main:
+        return
+    if as_json:
+        print_json(result)
+    elif not quiet:
+        _show_scores(out, result)
 
 
-def show_scores(out: Path, result: dict[str, Any]) -> None:
+def _show_scores(out: Path, result: dict[str, Any]) -> None:
     names = [name for name in ("valid", "test") if result.get(name)]
     if names:
         columns = list(result[names[0]])
@@ -52,25 +49,36 @@ def show_scores(out: Path, result: dict[str, Any]) -> None:
     typer.echo(f"run folder: {out}")
 
 
-def _finetune(*arguments: Any, **options: Any) -> dict[str, Any]:
+def _finetune(settings: FinetuneSettings, **arguments: Any) -> None:
+    """Train a classifier: a pretrained model under a new head, frozen or not, or from scratch."""
     from headstart.studies.finetune import finetune
 
-    return finetune(*arguments, **options)
+    _train(finetune, settings, **arguments)
 
 
-def _pretrain(*arguments: Any, **options: Any) -> dict[str, Any]:
+def _pretrain(settings: PretrainSettings, **arguments: Any) -> None:
+    """Train a language model on text or a token store: causal, masked, or masked and next sentence.
+
+    Text is turned into a token store first, beside the run folder, by a tokenizer that is trained on it unless
+    --tokenizer or --init brings one.
+    """
+    from functools import partial
+
     from headstart.studies.pretrain import pretrain
 
-    return pretrain(*arguments, **options)
+    _train(partial(pretrain, workers=cores_per_process()), settings, **arguments)
 
 
-finetune_command = study_command(
-    FinetuneSettings,
-    "Train a classifier: a pretrained model under a new head, frozen or not, or from scratch.",
-    _finetune,
+def _training_command(kind: type[Settings], data: str, body: Callable[..., None]) -> Callable[..., None]:
+    own = [options.out("The run folder to write.", kind), options.RESUME, options.QUIET, options.JSON]
+    return options.command(kind, data, own, body)
+
+
+finetune_command = _training_command(
+    FinetuneSettings, "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder", _finetune
 )
-pretrain_command = study_command(
-    PretrainSettings, "Train a language model on a token store: causal, masked, or masked and next sentence.", _pretrain
+pretrain_command = _training_command(
+    PretrainSettings, "Text (txt, jsonl, csv, tsv, parquet, plain or as gz, xz, zst), or a token store", _pretrain
 )
 
 
@@ -90,13 +98,12 @@ def evaluate_command(
     from headstart.use.evaluate import evaluate
 
     skipped = SkippedRows() if skip_bad else None
-    with joined() as parallel:
+    with process_group() as parallel:
         say = log if parallel.is_main else silent
         scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, log=say)
     if not parallel.is_main:
         return
-    if skipped is not None:
-        left_out(skipped.count, skipped.lines)
+    log_skipped(skipped)
     if as_json:
         print_json({"rows": rows, **scores})
         return
@@ -119,12 +126,12 @@ def verify_command(
 
     from headstart.studies.verify import verify_resume
 
-    found = study or read_toml(recipe).get("study")
-    if found not in ("pretrain", "finetune"):
+    study = study or read_toml(recipe).get("study")
+    if study not in ("pretrain", "finetune"):
         raise ConfigError(str(recipe), ["it does not say which study it is: add --study pretrain or --study finetune"])
     extra = [] if steps is None else ["--steps", str(steps)]
     with tempfile.TemporaryDirectory(prefix="headstart-verify-") as work:
-        verdict = verify_resume([found, str(recipe), *extra], Path(work), kills=kills, seed=seed, log=log)
+        verdict = verify_resume([study, str(recipe), *extra], Path(work), kills=kills, seed=seed, log=log)
     if as_json:
         print_json(asdict(verdict))
     elif verdict.identical:

@@ -36,7 +36,7 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
         log(line)
     shares = {
-        "valid": VALID_SHARE if settings.valid is None else 0.0,
+        "valid": (settings.valid_share or VALID_SHARE) if settings.valid is None else 0.0,
         "test": settings.test_share if settings.test is None else 0.0,
     }
     if any(shares.values()):

@@ -21,15 +21,17 @@ from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.runs.events import OnEvent
 from headstart.store.store import Documents, Store
+from headstart.studies.corpus import make_store
 from headstart.studies.settings import PretrainSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.distributed import agree
+from headstart.training.distributed import agree, team
 from headstart.training.driver import open_run
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
 
+DEFAULT_PRESET = "small"
 HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
 
 
@@ -38,15 +40,20 @@ def pretrain(
     out: str | Path,
     *,
     resume: bool = False,
+    workers: int | None = 1,
     on_event: OnEvent | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run it, write the run folder, and return what `result.json` holds."""
+    """Run it, write the run folder, and return what `result.json` holds.
+
+    A corpus is turned into a token store first, beside the run folder, by so many `workers` (None: one a core; more
+    than one needs `if __name__ == "__main__":` in a script).
+    """
     device = pick_device(settings.device)
-    store = Store.open(settings.store)
+    store = Store.open(settings.store or make_store(settings, Path(out), parallel=team(), workers=workers, log=log))
     model, tokenizer = build_language_model(settings, store)
     if tokenizer.fingerprint != store.tokenizer_fingerprint:
-        Store.open(settings.store, tokenizer.fingerprint)  # says what differs
+        Store.open(store.folder, tokenizer.fingerprint)  # says what differs
     window = pick_window(settings.window, model.config)
     train = make_batches(settings, store.split("train"), tokenizer, window)
     documents = store.split("valid")
@@ -112,12 +119,11 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
             model = model.with_head(usual_head(model.config, kind))
         return model, tokenizer
     tokenizer = _tokenizer(settings, store, None)
-    assert settings.model is not None
     direction: Direction = "causal" if settings.objective == "causal" else "bidirectional"
     changes: dict[str, Any] = {"vocabulary": tokenizer.size, **read_pairs(settings.change, "change")}
     if settings.objective == "masked+next-sentence":
         changes = {"pooler": True, "segments": 2, **changes}
-    config = _preset(settings.model, changes)
+    config = _preset(settings.model or DEFAULT_PRESET, changes)
     if config.direction != direction and config.family in ("headstart", "lab"):
         config = replace(config, direction=direction)  # ours goes either way; a published one is what it is
     return Model.build(config, usual_head(config, kind)), tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import product
 from typing import Any, Literal, get_type_hints
 
@@ -13,56 +14,79 @@ from headstart.studies.axes import Axis, read_axes
 from headstart.training.settings import Schedule, TrainingSettings, other_default, setting
 
 # What decides which texts there are: the same for all runs of a study.
-DATA = ("data", "valid", "test", "test_share", "text", "second", "label", "skip_bad")
+DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", "label", "skip_bad")
+
+
+_data = partial(setting, group="data")
+_classifier = partial(setting, group="classifier")
+_comparison = partial(setting, group="comparison")
+_text = partial(setting, group="text")
+_model = partial(setting, group="model")
+_sweep = partial(setting, group="sweep")
 
 
 @dataclass(frozen=True)
 class LabelledSettings(TrainingSettings):
     """What training on labelled texts takes beside what every training takes."""
 
-    data: str = setting("", "Labelled texts to train on: csv, tsv, jsonl, parquet, `label ||| text`, or a folder.")
-    valid: str | None = setting(None, "Labelled texts to choose on; by default a tenth of the training data.")
-    test: str | None = setting(None, "Labelled texts that are scored once, at the end.")
-    test_share: float = setting(0.0, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
-    tokenizer: str | None = setting(None, "A tokenizer folder, where the model has none of its own.")
-    text: str | None = setting(None, "Name of the column with the text.")
-    second: str | None = setting(None, "Name of the column with the second text of a pair.")
-    label: str | None = setting(None, "Name of the column with the label.")
-    skip_bad: bool = setting(False, "Leave rows out that cannot be read, and list them.")
-    window: int | None = setting(None, "Longest text in tokens; by default what the model can take.", least=1)
-    pool: Pool | None = setting(None, "Which token's vector stands for the text; by default as the family does it.")
-    pooler: Literal["none", "backbone", "tanh", "relu"] | None = setting(
+    data: str = _data("", "Labelled texts to train on: csv, tsv, jsonl, parquet, `label ||| text`, or a folder.")
+    valid: str | None = _data(
+        None, "Labelled texts to choose on; by default a share of the training data.", everyday=True
+    )
+    test: str | None = _data(None, "Labelled texts that are scored once, at the end.", everyday=True)
+    valid_share: float | None = _data(
+        None, "Share of the data to keep aside as valid, where no file is; by default 0.1.", above=0, below=1
+    )
+    test_share: float = _data(0.0, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
+    tokenizer: str | None = _classifier(None, "A tokenizer folder, where the model has none of its own.")
+    text: str | None = _data(None, "Name of the column with the text.", everyday=True)
+    second: str | None = _data(None, "Name of the column with the second text of a pair.")
+    label: str | None = _data(None, "Name of the column with the label.", everyday=True)
+    skip_bad: bool = _data(False, "Leave rows out that cannot be read, and list them.")
+    window: int | None = _classifier(None, "Longest text in tokens; by default what the model can take.", least=1)
+    pool: Pool | None = _classifier(None, "Which token's vector stands for the text; by default as the family does it.")
+    pooler: Literal["none", "backbone", "tanh", "relu"] | None = _classifier(
         None, "What the vector passes through before the last layer; by default as the family does it."
     )
-    read: Literal["last", "all"] | None = setting(
+    read: Literal["last", "all"] | None = _classifier(
         None, "Which layers a token's vector is taken from: the last, or the mean of all; by default the last."
     )
-    dropout: float = setting(0.1, "Dropout before the last layer.", least=0, below=1)
-    backbone_dropout: float | None = setting(None, "Dropout in the backbone; by default as it was.", least=0, below=1)
-    token_dropout: float = setting(
+    dropout: float = _classifier(0.1, "Dropout before the last layer.", least=0, below=1)
+    backbone_dropout: float | None = _classifier(
+        None, "Dropout in the backbone; by default as it was.", least=0, below=1
+    )
+    token_dropout: float = _classifier(
         0.0, "Share of a training text's tokens to leave out, other ones each epoch.", least=0, below=1
     )
-    smoothing: float = setting(0.0, "Label smoothing.", least=0, below=1)
-    balanced: bool = setting(False, "Weigh each class by the inverse of its share.")
-    tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", least=1)
-    prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.")
-    lr: float = other_default("lr", 1e-5)
+    smoothing: float = _classifier(0.0, "Label smoothing.", least=0, below=1)
+    balanced: bool = _classifier(False, "Weigh each class by the inverse of its share.")
+    tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", group="schedule", least=1)
+    prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.", group="saving")
 
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
         if not value.get("data"):
-            yield "data is missing: name the file to train on with --data"
+            yield "data is missing: name the file to train on, as in `headstart finetune reviews.csv`, or with --data"
+        if value.get("valid") is not None and value.get("valid_share") is not None:
+            yield "valid and valid_share are both given: name a file, or a share of the training data"
 
 
 @dataclass(frozen=True)
 class FinetuneSettings(LabelledSettings):
     """One classifier: where it starts and what of it trains."""
 
-    init: str = setting("", "A model folder to start from; or a preset, with --mode scratch and a tokenizer.")
-    mode: Literal["full", "frozen", "scratch"] = setting("full", "Train everything, the head alone, or from scratch.")
-    labels: int | None = setting(
-        None, "Train on this many labelled texts only, as many of each class; the seed draws them.", least=1
+    init: str = _classifier(
+        "", "A model folder to start from; or a preset, with --mode scratch and a tokenizer.", everyday=True
+    )
+    mode: Literal["full", "frozen", "scratch"] = _classifier(
+        "full", "Train everything, the head alone, or from scratch.", everyday=True
+    )
+    labels: int | None = _data(
+        None,
+        "Train on this many labelled texts only, as many of each class; the seed draws them.",
+        least=1,
+        everyday=True,
     )
 
     @classmethod
@@ -76,47 +100,58 @@ class FinetuneSettings(LabelledSettings):
 class CompareSettings(LabelledSettings):
     """Arms, seeds and label budgets on one data set."""
 
-    init: tuple[str, ...] = setting(
-        (), "A model folder to start from, or a preset for scratch; NAME=FOLDER names it; may be given several times."
+    init: tuple[str, ...] = _comparison(
+        (),
+        "A model folder to start from, or a preset for scratch; NAME=FOLDER names it; may be given several times.",
+        everyday=True,
     )
-    arms: str = setting("scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.")
-    seeds: int = setting(5, "Runs of each arm, each with a seed of its own.", least=1)
-    labels: str | None = setting(None, "Label budgets, as 50,100,200,all: every arm on each of them.")
-    least_steps: int = setting(0, "Steps that a small label budget trains at least, in more epochs.", least=0)
-    reference: str | None = setting(None, "The arm that the others are held against; by default scratch.")
-    full: tuple[str, ...] = setting((), "A setting of the arms that train everything, as lr=1e-5.")
-    frozen: tuple[str, ...] = setting((), "A setting of the arms that train the head alone, as lr=1e-3.")
-    scratch: tuple[str, ...] = setting((), "A setting of the arms from scratch, as lr=1e-4.")
-    ensemble: bool = setting(False, "Let each pretrained arm answer together with the linear model too: an arm more.")
-    jobs: int = setting(1, "Runs side by side, each in a process of its own.", least=1)
-    keep_models: bool = setting(False, "Keep the weights of every run, not of the first seed on all labels alone.")
-    test_share: float = setting(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
-
-    @classmethod
-    def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
-        yield from super().rules(value, well)
-        if not value.get("init"):
-            yield "init is missing: name a model folder, or a preset for the arm from scratch, with --init"
+    arms: str = _comparison(
+        "scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.", everyday=True
+    )
+    seeds: int = _comparison(5, "Runs of each arm, each with a seed of its own.", least=1, everyday=True)
+    labels: str | None = _comparison(
+        None, "Label budgets, as 50,100,200,all: every arm on each of them.", everyday=True
+    )
+    least_steps: int = _comparison(0, "Steps that a small label budget trains at least, in more epochs.", least=0)
+    reference: str | None = _comparison(None, "The arm that the others are held against; by default scratch.")
+    full: tuple[str, ...] = _comparison((), "A setting of the arms that train everything, as lr=1e-5.")
+    frozen: tuple[str, ...] = _comparison((), "A setting of the arms that train the head alone, as lr=1e-3.")
+    scratch: tuple[str, ...] = _comparison((), "A setting of the arms from scratch, as lr=1e-4.")
+    ensemble: bool = _comparison(False, "Ensembles too: each pretrained arm averaged with the linear model.")
+    jobs: int = _comparison(1, "Runs side by side, each in a process of its own.", least=1, everyday=True)
+    keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed on all labels alone.")
+    test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
 
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainingSettings):
     """What pretraining takes beside what every training takes."""
 
-    store: str = setting("", "The token store to train on, as `headstart tokens` writes it.")
-    objective: Literal["causal", "masked", "masked+next-sentence"] = setting(
-        "causal", "What the model learns from text."
+    store: str = _text("", "The token store to train on, as `headstart tokens` writes it.")
+    corpus: tuple[str, ...] | None = _text(
+        None, "Text to train on instead, which is turned into a token store first; may be given several times."
     )
-    model: str | None = setting(None, "A preset to begin with fresh weights, such as lab or small.")
-    init: str | None = setting(None, "A model folder to go on from instead, with its weights.")
-    change: tuple[str, ...] = setting(
-        (), "A setting of the preset to change, as width=128; may be given several times."
+    vocabulary: int | None = _text(
+        None, "Corpus: tokens of the tokenizer that is trained on it, where none is given; by default 16,000.", least=1
     )
-    tokenizer: str | None = setting(None, "The tokenizer folder; by default the one in the store or the model folder.")
-    window: int | None = setting(None, "Tokens a sequence; by default what the model can take.", least=2)
-    across: bool = setting(False, "Causal: let a sequence reach over the edge of a document into the next.")
-    mask_rate: float = setting(0.15, "Masked: share of the tokens to hide.", above=0, below=1)
-    whole_words: bool = setting(False, "Masked: hide words as a whole.")
+    column: str | None = _text(None, "Corpus: the column of the text, where the guess is wrong.")
+    blank_lines: bool | None = _text(None, "Corpus: in .txt files blank lines, not line ends, part documents.")
+    skip_bad: bool | None = _text(None, "Corpus: leave documents out that cannot be read, and list them.")
+    objective: Literal["causal", "masked", "masked+next-sentence"] = _model(
+        "causal", "What the model learns from text.", everyday=True
+    )
+    model: str | None = _model(
+        None, "A preset to begin with fresh weights, such as lab; by default small.", everyday=True
+    )
+    init: str | None = _model(None, "A model folder to go on from instead, with its weights.", everyday=True)
+    change: tuple[str, ...] = _model((), "A setting of the preset to change, as width=128; may be given several times.")
+    tokenizer: str | None = _text(
+        None, "The tokenizer folder; by default the one in the store or the model folder.", everyday=True
+    )
+    window: int | None = _text(None, "Tokens a sequence; by default what the model can take.", least=2, everyday=True)
+    across: bool = _text(False, "Causal: let a sequence reach over the edge of a document into the next.")
+    mask_rate: float = _text(0.15, "Masked: share of the tokens to hide.", above=0, below=1)
+    whole_words: bool = _text(False, "Masked: hide words as a whole.")
     epochs: int = other_default("epochs", 1)
     batch_size: int = other_default("batch_size", 32)
     lr: float = other_default("lr", 1e-3)
@@ -128,10 +163,12 @@ class PretrainSettings(TrainingSettings):
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
-        if not value.get("store"):
-            yield "store is missing: name the token store with --store"
-        if (value.get("model") is None) == (value.get("init") is None):
-            yield "name a preset with --model for fresh weights, or a folder with --init to go on from: one of the two"
+        if not value.get("store") and not value.get("corpus"):
+            yield "no text to train on: name it, as in `headstart pretrain corpus.txt`, or a token store with --store"
+        if value.get("store") and value.get("corpus"):
+            yield "store and corpus are both given: name a token store, or text to make one of"
+        if value.get("model") is not None and value.get("init") is not None:
+            yield "model and init are both given: name a preset for fresh weights, or a folder to go on from"
         if value.get("init") is not None and value.get("change"):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
 
@@ -140,21 +177,21 @@ class PretrainSettings(TrainingSettings):
 class SweepSettings(FinetuneSettings):
     """Many classifiers that differ in a few settings: every one of a grid, or a search."""
 
-    grid: tuple[str, ...] = setting(
-        (), "A setting and its values, as lr=1e-5,1e-4; given several times, every combination is run."
+    grid: tuple[str, ...] = _sweep(
+        (), "A setting and its values, as lr=1e-5,1e-4; given several times, every combination is run.", everyday=True
     )
-    search: tuple[str, ...] = setting(
-        (), "A setting to search over, as lr=1e-6..1e-3 or batch_size=8,16; may be given several times."
+    search: tuple[str, ...] = _sweep(
+        (), "A setting to search over, as lr=1e-6..1e-3 or batch_size=8,16; may be given several times.", everyday=True
     )
-    trials: int = setting(20, "Search: trials in all, over all processes.", least=1)
-    prune: bool = setting(False, "Search: stop a trial that is below the median of those before it, epoch by epoch.")
-    storage: str | None = setting(
+    trials: int = _sweep(20, "Search: trials in all, over all processes.", least=1, everyday=True)
+    prune: bool = _sweep(False, "Search: stop a trial that is below the median of those before it, epoch by epoch.")
+    storage: str | None = _sweep(
         None, "Search: URL of a database that several machines share; by default an SQLite file in the study folder."
     )
-    full: tuple[str, ...] = setting((), "A setting of the runs that train everything, as lr=1e-5.")
-    frozen: tuple[str, ...] = setting((), "A setting of the runs that train the head alone, as lr=1e-3.")
-    scratch: tuple[str, ...] = setting((), "A setting of the runs from scratch, as lr=1e-4.")
-    keep_models: bool = setting(False, "Keep the weights of every run, not of the best alone.")
+    full: tuple[str, ...] = _sweep((), "A setting of the runs that train everything, as lr=1e-5.")
+    frozen: tuple[str, ...] = _sweep((), "A setting of the runs that train the head alone, as lr=1e-3.")
+    scratch: tuple[str, ...] = _sweep((), "A setting of the runs from scratch, as lr=1e-4.")
+    keep_models: bool = _sweep(False, "Keep the weights of every run, not of the best alone.")
 
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
@@ -187,16 +224,16 @@ class SweepSettings(FinetuneSettings):
         A ConfigError tells all that is wrong with any of them.
         """
         axes = self.axes
-        found: dict[FinetuneSettings, None] = {}
+        runs: dict[FinetuneSettings, None] = {}
         problems: dict[str, None] = {}
         for values in product(*(axis.values for axis in axes)):
             try:
-                found[self.one({axis.name: value for axis, value in zip(axes, values, strict=True)})] = None
+                runs[self.one({axis.name: value for axis, value in zip(axes, values, strict=True)})] = None
             except ConfigError as error:
                 problems |= dict.fromkeys(error.problems)
         if problems:
             raise ConfigError("sweep", problems)
-        return tuple(found)
+        return tuple(runs)
 
 
 def _sweepable() -> dict[str, Any]:

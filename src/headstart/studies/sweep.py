@@ -111,7 +111,8 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
         if not (out / "study.toml").is_file():
             raise OutputError(f"{out} holds something that is no study: name another folder")
         found = read_toml(out / "study.toml")
-        keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(FREE)
+        free = {*FREE, *(axis.name for axis in settings.axes)}  # what is varied has no value that all trials share
+        keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(free)
         if keys:
             names = ", ".join(sorted(keys))
             raise OutputError(f"{out} holds another study (it differs in {names}): name another folder")

@@ -1,4 +1,4 @@
-"""A comparison while it runs, read from its folder: so that it shows what every process does, not this one alone."""
+"""A comparison while it runs, read from its folder, so that it shows the runs of every process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
 
 
 @contextmanager
-def board(study: Study, quiet: bool) -> Iterator[None]:
+def study_progress(study: Study, quiet: bool) -> Iterator[None]:
     """A table that follows the runs on a terminal; elsewhere a line for each run that is done; nothing if quiet."""
     if quiet:
         yield
