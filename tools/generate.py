@@ -21,23 +21,26 @@ WIDTH = "100"
 
 
 def command_line() -> str:
-    """docs/cli.md: what every verb answers to --help."""
+    """docs/cli.md: what every verb answers to --help, or to --help-all where it has one."""
     lines = [
         "# The command line",
         "",
-        "What each verb answers to `--help`. Made by `make docs`; `make check` fails where it is stale.",
+        "What each verb answers to `--help`; where that shows the everyday options alone, to `--help-all`.",
+        "Made by `make docs`; `make check` fails where it is stale.",
         "",
         "Exit codes: 0 done, 1 a run that could not go on, 2 something to mend (it says what), 130 interrupted.",
     ]
-    for verb in _verbs(get_command(app)):
-        lines += ["", f"## headstart {' '.join(verb)}", "", "```", _run("headstart", *verb, "--help"), "```"]
+    for verb, command in _verbs(get_command(app)).items():
+        option = "--help-all" if any("--help-all" in parameter.opts for parameter in command.params) else "--help"
+        lines += ["", f"## headstart {' '.join(verb)}", "", "```", _run("headstart", *verb, option), "```"]
     return "\n".join(lines) + "\n"
 
 
-def _verbs(group: Any, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    verbs: list[tuple[str, ...]] = []
+def _verbs(group: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    verbs: dict[tuple[str, ...], Any] = {}
     for name, command in group.commands.items():
-        verbs += _verbs(command, (*prefix, name)) if hasattr(command, "commands") else [(*prefix, name)]
+        inner = _verbs(command, (*prefix, name)) if hasattr(command, "commands") else {(*prefix, name): command}
+        verbs |= inner
     return verbs
 
 

@@ -39,7 +39,7 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
     assert "8 of 8 runs done" in found.stderr
     *_, blank, report, last = found.stdout.splitlines()
     assert (blank, report) == ("", "report: headstart-demo/report.html")
-    command = f"headstart compare {tiny}/demo.toml --data YOURS.csv --init {tiny}/lab-fr --out study"
+    command = f"headstart compare YOURS.csv {tiny}/demo.toml --init {tiny}/lab-fr"
     assert last == f"with your own texts and labels: {command}"
     rows = (tiny / "reviews" / "train.csv").read_text(encoding="utf-8")
     Path("YOURS.csv").write_text(rows.replace("label,text", "verdict,review"), encoding="utf-8")
@@ -58,7 +58,7 @@ def test_the_second_time_it_shows_what_it_found(tiny: Path, monkeypatch: pytest.
     out = Path("là-bas").resolve()
     monkeypatch.chdir(tiny)
     near = run("demo", "--out", str(out)).stdout.splitlines()[-1]
-    assert near.endswith(": headstart compare demo.toml --data YOURS.csv --init lab-fr --out study")
+    assert near.endswith(": headstart compare YOURS.csv demo.toml --init lab-fr")
 
 
 def test_interrupted_it_goes_on(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
