@@ -20,7 +20,8 @@ from headstart.doctor.checks import _shuffled_runs
 from headstart.doctor.examine import clean, examine, leaked_rows, write_splits
 from headstart.doctor.findings import Finding, Report, excerpt
 from headstart.errors import ConfigError, DataError
-from headstart.reading.examples import Example, Examples, read_examples, split
+from headstart.reading.examples import Example, Examples, read_examples
+from headstart.reading.split import split
 from headstart.tokenizers.tokenizer import Tokenizer
 
 Row = tuple[str, str | None] | tuple[str, str | None, str]  # text, label, and the second text of a pair

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import DataError, HeadstartError
-from headstart.reading.documents import Document, expand, read_documents
-from headstart.reading.lines import DOCUMENT_SUFFIXES
+from headstart.reading.documents import DOCUMENT_SUFFIXES, Document, expand_paths, read_documents
 from headstart.reading.skipped import SkippedRows
 from tests.reading.files import PACKERS, TEXTS, as_form, complaint, put, texts_of
 
@@ -57,11 +56,11 @@ def test_expand_takes_files_folders_and_globs_each_file_once(tmp_path: Path) -> 
         put(tmp_path, name, b"x")
     names = ["a.jsonl", "b.txt", "sub/c.csv.gz"]
     inside = [tmp_path / name for name in names]
-    assert expand([tmp_path]) == inside
-    assert expand([tmp_path / "b.txt", tmp_path]) == [inside[1], inside[0], inside[2]]
-    assert expand([f"{tmp_path}/*"]) == inside
-    assert expand([f"{tmp_path}/**/*.gz"]) == inside[2:]
-    assert expand(str(tmp_path / "b.txt")) == [inside[1]]
+    assert expand_paths([tmp_path]) == inside
+    assert expand_paths([tmp_path / "b.txt", tmp_path]) == [inside[1], inside[0], inside[2]]
+    assert expand_paths([f"{tmp_path}/*"]) == inside
+    assert expand_paths([f"{tmp_path}/**/*.gz"]) == inside[2:]
+    assert expand_paths(str(tmp_path / "b.txt")) == [inside[1]]
 
 
 def test_a_name_with_the_signs_of_a_glob_is_first_a_name(tmp_path: Path) -> None:
@@ -72,15 +71,15 @@ def test_a_name_with_the_signs_of_a_glob_is_first_a_name(tmp_path: Path) -> None
 def test_where_nothing_matches_the_nearest_name_is_given(tmp_path: Path) -> None:
     put(tmp_path, "train.txt", "one\n")
     with pytest.raises(DataError, match=r"trian\.txt: no such file.*did you mean 'train\.txt'"):
-        expand([tmp_path / "trian.txt"])
+        expand_paths([tmp_path / "trian.txt"])
     with pytest.raises(DataError, match=r"\*\.csv: no such file"):
-        expand([f"{tmp_path}/*.csv"])
+        expand_paths([f"{tmp_path}/*.csv"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="folder without a file to read"):
-        expand([tmp_path / "empty"])
+        expand_paths([tmp_path / "empty"])
     for odd in ("a\0b", "x" * 5000, "no/such/folder/a.txt"):
         with pytest.raises(DataError):
-            expand([odd])
+            expand_paths([odd])
 
 
 def test_paths_are_checked_before_anything_is_read(tmp_path: Path) -> None:

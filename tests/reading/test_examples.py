@@ -16,14 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.errors import ConfigError, DataError, HeadstartError
+from headstart.errors import DataError, HeadstartError
 from headstart.reading.examples import (
     EXAMPLE_SUFFIXES,
     Example,
     Examples,
-    from_pieces,
+    decode_pieces,
     read_examples,
-    split,
 )
 from headstart.reading.lines import COMPRESSIONS
 from headstart.reading.skipped import SkippedRows
@@ -324,7 +323,7 @@ def test_pieces_cut_anywhere_give_the_text_back(words: list[str], data: st.DataO
     marked = "▁" + text.replace(" ", "▁")
     cuts = sorted(data.draw(st.sets(st.integers(1, len(marked) - 1)))) if len(marked) > 1 else []
     pieces = [marked[a:b] for a, b in zip([0, *cuts], [*cuts, len(marked)], strict=True)]
-    assert from_pieces(" ".join(pieces)) == text
+    assert decode_pieces(" ".join(pieces)) == text
 
 
 # Folders
@@ -428,53 +427,6 @@ def test_any_bytes_give_examples_or_a_clear_error(
         for row in examples.rows:
             assert (row.label is not None) == labelled
             f"{row.text}{row.second}{row.label}".encode()
-
-
-# Splitting
-
-
-def made(count: int) -> Examples:
-    return Examples(tuple(Example(f"text number {n}", str(n % 2), None, "p", n + 1) for n in range(count)), ("r",))
-
-
-def test_a_split_keeps_its_shares_and_every_row() -> None:
-    sides = split(made(20_000), valid=0.1, test=0.2)
-    assert list(sides) == ["train", "valid", "test"]
-    assert sorted(row.line for side in sides.values() for row in side.rows) == list(range(1, 20_001))
-    # Within five standard deviations of the share: sqrt(20000 × 0.1 × 0.9) is 42 and sqrt(20000 × 0.2 × 0.8) is 57.
-    assert abs(len(sides["valid"].rows) - 2000) < 5 * 43
-    assert abs(len(sides["test"].rows) - 4000) < 5 * 57
-    assert all(side.notes == ("r",) for side in sides.values())
-
-
-def test_a_row_stays_on_its_side_whatever_else_is_in_the_file() -> None:
-    whole = made(2000)
-    sides = split(whole, valid=0.1, test=0.2)
-    half = split(Examples(whole.rows[::-2]), valid=0.1, test=0.2)
-    assert all(set(half[name].rows) <= set(sides[name].rows) for name in sides)
-    assert set(split(whole, valid=0.1, test=0.5)["valid"].rows) == set(sides["valid"].rows)
-    assert set(split(whole, valid=0.3, test=0.2)["test"].rows) == set(sides["test"].rows)
-
-
-def test_the_second_text_counts() -> None:
-    rows = tuple(Example("same", "1", f"second {n}", "p", n) for n in range(1000))
-    assert len(split(Examples(rows), valid=0.0, test=0.5)["test"].rows) > 300
-
-
-def test_a_share_of_nothing_is_no_side() -> None:
-    assert list(split(made(50), valid=0, test=0)) == ["train"]
-    assert list(split(made(50), valid=0, test=0.5)) == ["train", "test"]
-
-
-@pytest.mark.parametrize(("valid", "test"), [(-0.1, 0.1), (0.1, 1.0), (0.5, 0.5), (float("nan"), 0.1)])
-def test_shares_that_cannot_be(valid: float, test: float) -> None:
-    with pytest.raises(ConfigError, match="split"):
-        split(made(10), valid=valid, test=test)
-
-
-def test_a_side_that_comes_out_empty_is_an_error() -> None:
-    with pytest.raises(DataError, match="none of 3 rows came to the test side, whose share is 1e-09"):
-        split(made(3), valid=0, test=1e-9)
 
 
 # Real data

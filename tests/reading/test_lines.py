@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import DataError
-from headstart.reading.documents import read_documents
-from headstart.reading.lines import COMPRESSIONS, DOCUMENT_SUFFIXES, open_bytes
+from headstart.reading.documents import DOCUMENT_SUFFIXES, read_documents
+from headstart.reading.lines import COMPRESSIONS, open_bytes
 from headstart.reading.skipped import SkippedRows
 from tests.reading.files import PACKERS, as_form, complaint, put, texts_of
 

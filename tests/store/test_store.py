@@ -9,7 +9,8 @@ import pytest
 
 import tokenizers
 from headstart.errors import DataError
-from headstart.reading.examples import Example, Examples, split
+from headstart.reading.examples import Example, Examples
+from headstart.reading.split import split
 from headstart.store.store import FILES, Store
 from headstart.store.write import id_type, write_store
 from headstart.tokenizers.tokenizer import Tokenizer

@@ -1,4 +1,4 @@
-"""Documents: the texts of a corpus, read from files as they are and streamed, never whole in memory.
+"""Documents: the texts of a corpus, streamed from files of any supported format.
 
     bytes (plain, gz, xz, zst)  →  lines (txt)  or  rows of a table (jsonl, csv, tsv, parquet)  →  documents
 
@@ -10,13 +10,16 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 from headstart.errors import DataError
-from headstart.reading.lines import DOCUMENT_SUFFIXES, check_suffix, near, read_lines, reason, uncompressed_suffix
-from headstart.reading.skipped import SkippedRows, raise_or_skip
-from headstart.reading.tables import as_text, open_table
+from headstart.reading.columns import guess_text_column
+from headstart.reading.lines import base_suffix, check_suffix, missing_path_hint, read_lines, reason
+from headstart.reading.skipped import SkippedRows, parse_rows, raise_or_skip
+from headstart.reading.tables import TABLE_SUFFIXES, as_text, open_table
+
+DOCUMENT_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,109 +38,95 @@ def read_documents(
     blank_lines: bool = False,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Document]:
-    """The documents of files, folders and globs, one after the other, in the order of `expand`.
+    """The documents of files, folders and globs, in the order of `expand_paths`.
 
-    A `.txt` file holds one document a line, or, with `blank_lines`, blocks of lines with blank lines between them.
-    A `.jsonl`, `.csv`, `.tsv` or `.parquet` file holds one in each row, under `column`; where that is not given, under
-    "text" or another usual name, or in the only column of words. Empty texts are passed over.
+    A `.txt` file holds one document a line, or, with `blank_lines`, documents separated by blank lines. A `.jsonl`,
+    `.csv`, `.tsv` or `.parquet` file holds one in each row, under `column`; where that is not given, under "text" or
+    another usual name, or in the only column of text. Empty texts are left out.
 
-    Takes `skipped` to note bad rows and damaged files there and go on; without it the first one raises `DataError`.
+    With `skipped`, bad rows and damaged files are collected there; without it the first one raises `DataError`.
 
         for document in read_documents(["speeches/", "novels-*.txt.xz"]):
             count += len(document.text)
     """
-    files = expand(paths)
+    files = expand_paths(paths)
     return chain.from_iterable(_file_documents(path, column, blank_lines, skipped) for path in files)
 
 
 def _file_documents(
     path: Path, column: str | None, blank_lines: bool, skipped: SkippedRows | None
 ) -> Iterator[Document]:
-    left_out_before = skipped.count if skipped else 0
+    skipped_before = skipped.count if skipped else 0
     empty = True
     try:
-        if check_suffix(path) != ".txt":
-            found = _column(path, column, skipped)
-        elif blank_lines:
-            found = _blocks(path, skipped)
+        if check_suffix(path, DOCUMENT_SUFFIXES) != ".txt":
+            texts = _table_texts(path, column, skipped)
         else:
-            found = read_lines(path, skipped)
-        for line, text in found:
-            if text and not text.isspace():
+            texts = _paragraphs(path, skipped) if blank_lines else read_lines(path, skipped)
+        for line, text in texts:
+            if text.strip():
                 empty = False
                 yield Document(text, str(path), line)
-        if empty and (skipped is None or skipped.count == left_out_before):
+        if empty and (skipped is None or skipped.count == skipped_before):
             raise DataError(path, "holds no text, expected at least one document", fix="leave the file out")
     except DataError as error:
         raise_or_skip(error, skipped)
 
 
-def _blocks(path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
-    block: list[str] = []
-    begins = 0
-    for line, text in read_lines(path, skipped):
-        if text and not text.isspace():
-            if not block:
-                begins = line
-            block.append(text)
-        elif block:
-            yield begins, "\n".join(block)
-            block = []
-    if block:
-        yield begins, "\n".join(block)
+def _paragraphs(path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
+    for has_text, group in groupby(read_lines(path, skipped), key=lambda numbered: bool(numbered[1].strip())):
+        if has_text:
+            lines = list(group)
+            yield lines[0][0], "\n".join(text for _, text in lines)
 
 
-def _column(path: Path, column: str | None, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
+def _table_texts(path: Path, column: str | None, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
     with open_table(path, skipped) as table:
-        name = table.guess_text(option="--column") if column is None else table.check(column)
-        for line, (value,) in table.rows([name]):
-            try:
-                text = as_text(value, name, path, line)
-            except DataError as error:
-                raise_or_skip(error, skipped)
-            else:
-                yield line, text
+        name = guess_text_column(table, option="--column") if column is None else table.require(column)
+        rows = table.rows([name])
+        yield from parse_rows(lambda line, cells: (line, as_text(cells[0], name, path, line)), rows, skipped)
 
 
 # Files
 
 
-def expand(paths: Sequence[str | Path]) -> list[Path]:
-    """The files that paths stand for, each once: files, folders (all they hold, sorted) and globs (sorted).
+def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
+    """The files that paths stand for, each once: files, folders (everything inside, sorted) and globs (sorted).
 
-    In folders and globs, hidden files and those of a form that cannot be read are passed over.
+    In folders and globs, hidden files and files of an unknown suffix are left out.
     """
-    given = [paths] if isinstance(paths, str | Path) else paths  # a lone string is a sequence of letters
-    found: dict[Path, Path] = {}
-    for one in given:
+    given = [paths] if isinstance(paths, str | Path) else paths  # a single string is a sequence of characters
+    files: dict[Path, Path] = {}
+    for path in given:
         try:
-            matches = _matches(one)
+            matches = _matching_files(path)
         except (OSError, ValueError) as error:
-            raise DataError(one, f"cannot be opened: {reason(error)}") from None
-        for path in matches:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            raise DataError(path, f"cannot be opened: {reason(error)}") from None
+        for match in matches:
+            files.setdefault(match.resolve(), match)
+    return list(files.values())
 
 
-def _matches(given: str | Path) -> list[Path]:
+def _matching_files(given: str | Path) -> list[Path]:
     path = Path(given)
     if path.is_dir():
-        files = _readable(path)
+        files = _folder_files(path)
         if not files:
             problem = f"is a folder without a file to read, expected one of {', '.join(DOCUMENT_SUFFIXES)}"
             raise DataError(path, problem, fix="name a file, or another folder")
         return files
     if path.exists():
         return [path]
-    # Path.glob takes no pattern that begins at the root of the disk.
+    # `Path.glob` takes no absolute pattern.
     matches = [Path(match) for match in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
-    files = [file for match in matches for file in ([match] if match.is_file() else _readable(match))]
-    files = [file for file in files if uncompressed_suffix(file) in DOCUMENT_SUFFIXES]
+    files = [file for match in matches for file in ([match] if match.is_file() else _folder_files(match))]
+    files = [file for file in files if base_suffix(file) in DOCUMENT_SUFFIXES]
     if not files:
-        raise DataError(path, "no such file or folder, and no file that can be read matches it", fix=near(path))
+        problem = "no such file or folder, and no file that can be read matches it"
+        raise DataError(path, problem, fix=missing_path_hint(path))
     return files
 
 
-def _readable(folder: Path) -> list[Path]:
-    files = (path for path in folder.rglob("*") if uncompressed_suffix(path) in DOCUMENT_SUFFIXES and path.is_file())
+def _folder_files(folder: Path) -> list[Path]:
+    files = (path for path in folder.rglob("*") if base_suffix(path) in DOCUMENT_SUFFIXES and path.is_file())
     return sorted(path for path in files if not any(part[0] == "." for part in path.relative_to(folder).parts))

@@ -1,18 +1,21 @@
-"""Skipped: what cannot be read and is left out, noted here so that reading goes on; without it, reading stops."""
+"""Skipped rows: with --skip-bad, rows that cannot be read are collected here; without it, the first one raises."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from headstart.errors import DataError
 
-SKIP = "leave such rows out with --skip-bad"
+Value = TypeVar("Value")
+Parsed = TypeVar("Parsed")
 
 
 @dataclass
 class SkippedRows:
-    """What was left out instead of stopping: how many, and the first twenty in full.
+    """The rows that were skipped: how many, and the errors of the first twenty.
 
     >>> skipped = SkippedRows()
     >>> skipped.add(DataError("reviews.txt", "not UTF-8", line=812))
@@ -25,7 +28,7 @@ class SkippedRows:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each of the first, without the advice to leave it out."""
+        """A line for each of the first, without the advice to skip it."""
         return [str(DataError(error.path, error.problem, line=error.line)) for error in self.first]
 
     def add(self, error: DataError) -> None:
@@ -35,15 +38,33 @@ class SkippedRows:
             self.first.append(error.with_traceback(None))
 
 
+def bad_row(path: str | Path, line: int, problem: str, fix: str) -> DataError:
+    """The error for one row, which can be fixed or skipped."""
+    return DataError(path, problem, line=line, fix=f"{fix}, or leave such rows out with --skip-bad")
+
+
 def raise_or_skip(error: DataError, skipped: SkippedRows | None) -> None:
-    """Raise the error, or note it where the caller collects what is left out."""
+    """Raise the error, or add it to the skipped rows where the caller collects them."""
     if skipped is None:
         raise error
     skipped.add(error)
 
 
+def parse_rows(
+    parse: Callable[[int, Value], Parsed], rows: Iterable[tuple[int, Value]], skipped: SkippedRows | None
+) -> Iterator[Parsed]:
+    """`parse(line, value)` of each row; a row for which it raises `DataError` is skipped, or stops the reading."""
+    for line, value in rows:
+        try:
+            parsed = parse(line, value)
+        except DataError as error:
+            raise_or_skip(error, skipped)
+        else:
+            yield parsed
+
+
 def summary_lines(count: int, first: Sequence[str]) -> Iterator[str]:
-    """What a person is told of what was left out: how many, and the first of them.
+    """What the user is told about skipped rows: how many, and the first of them.
 
     >>> list(summary_lines(3, ["a.csv, line 2: no label"]))
     ['left out 3, the first 1:', '  a.csv, line 2: no label']

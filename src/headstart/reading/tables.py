@@ -1,11 +1,10 @@
 """Tables: rows under named columns, streamed from csv, tsv, jsonl and parquet files, plain or compressed.
 
     with open_table(Path("reviews.csv.gz"), skipped=None) as table:
-        name = table.guess_text()
-        for line, (value,) in table.rows([name]):
-            text = as_text(value, name, table.path, line)
+        for line, (value,) in table.rows(["text"]):
+            text = as_text(value, "text", table.path, line)
 
-Which columns there are is known when the table is open; a row is read when it is asked for.
+The columns are known when the table is open; a row is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -15,35 +14,22 @@ import io
 import json
 import re
 import reprlib
-import shutil
-import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headstart.errors import DataError, did_you_mean
-from headstart.reading.lines import (
-    BUFFER,
-    COMPRESSIONS,
-    TABLE_SUFFIXES,
-    Lines,
-    check_suffix,
-    decode,
-    open_bytes,
-    open_plain,
-    read_lines,
-    reason,
-)
-from headstart.reading.skipped import SKIP, SkippedRows, raise_or_skip
+from headstart.reading.lines import Lines, check_suffix, decode, open_bytes, open_seekable, read_lines, reason
+from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
 
-TEXT_NAMES = ("text", "content", "body", "review", "sentence", "document", "comment", "message", "article", "tweet")
-FIELD_LIMIT = 1 << 26  # characters in one csv field: far above any document, far below a machine's memory
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".tsv")
+MAX_FIELD = 1 << 26  # characters in one csv field: far above any document, far below a machine's memory
 
 Cells = tuple[object, ...]
 _Record = tuple[int, Mapping[str, object]]
@@ -55,61 +41,31 @@ class Table:
 
     path: Path
     columns: tuple[str, ...]
-    words: tuple[str, ...]  # the columns that hold words, as far as the first row or the schema tells
+    text_columns: tuple[str, ...]  # the columns that hold text, by the schema or the first row
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Cells]]]
     notes: tuple[str, ...] = ()
 
-    def check(self, name: str) -> str:
-        """The name itself, if there is one such column."""
+    def require(self, name: str) -> str:
+        """The name itself, if exactly one column has it."""
         if name not in self.columns:
             raise DataError(self.path, f"no column {name!r}", fix=did_you_mean(name, self.columns)[:400])
         if self.columns.count(name) > 1:
             raise DataError(self.path, f"column {name!r} is there more than once", fix="rename one of them")
         return name
 
-    def find(self, names: Iterable[str], apart_from: Sequence[str | None] = ()) -> str | None:
-        """The column with the first of some usual names, in capitals or not."""
-        ours = {column.casefold(): column for column in self.columns if column not in apart_from}
-        return next((ours[name] for name in names if name in ours), None)
-
-    def guess_text(self, apart_from: Sequence[str | None] = (), option: str = "--text") -> str:
-        """The column of text: one with a usual name, or the only one that holds words; `option` is what names it."""
-        usual = self.find(TEXT_NAMES, apart_from)
-        if usual is not None:
-            return self.check(usual)
-        left = self.named(apart_from)
-        if len(left) != 1:
-            left = [name for name in left if name in self.words]
-        if len(left) != 1:
-            raise self.unclear("text", option)
-        return self.check(left[0])
-
-    def named(self, apart_from: Sequence[str | None] = ()) -> list[str]:
-        """The columns a guess may choose from: not the unnamed one that row numbers are often saved under."""
-        return [name for name in self.columns if name and name not in apart_from]
-
-    def unclear(self, what: str, option: str) -> DataError:
-        names = ", ".join(reprlib.repr(name) for name in self.columns[:12])
-        more = ", …" if len(self.columns) > 12 else ""
-        fix = f"name the column of the {what} with {option}"
-        if check_suffix(self.path) in (".csv", ".tsv"):
-            fix += "; where the first row is no header, write one above it"
-        return DataError(self.path, f"which column is the {what}? There are: {names}{more}", fix=fix)
-
 
 @contextmanager
 def open_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    """A csv, tsv, jsonl or parquet file as a `Table`; bad rows are noted in `skipped` or raised."""
-    form = check_suffix(path, TABLE_SUFFIXES)
-    opener = {".csv": _csv_table, ".tsv": _tsv_table, ".jsonl": _jsonl_table, ".parquet": _parquet_table}[form]
-    with opener(path, skipped) as table:
+    """A csv, tsv, jsonl or parquet file as a `Table`; bad rows are collected in `skipped`, or raised."""
+    openers = {".csv": _open_csv, ".jsonl": _open_jsonl, ".parquet": _open_parquet, ".tsv": _open_tsv}
+    with openers[check_suffix(path, TABLE_SUFFIXES)](path, skipped) as table:
         yield table
 
 
 def as_text(value: object, name: str, path: Path, line: int) -> str:
     """A table's value as text that any tokenizer can take, or a `DataError`."""
     if value is None:
-        raise DataError(path, f"nothing under {name!r}, expected a text", line=line, fix=f"fill it in, or {SKIP}")
+        raise bad_row(path, line, f"nothing under {name!r}, expected a text", "fill it in")
     if not isinstance(value, str):
         problem = f"found {reprlib.repr(value)} under {name!r}, expected a text"
         raise DataError(path, problem, line=line, fix="name a column that holds texts")
@@ -117,31 +73,34 @@ def as_text(value: object, name: str, path: Path, line: int) -> str:
         encoded = value.encode()
     except UnicodeEncodeError as error:  # JSON can spell half of a character: "\ud83d"
         problem = f"half of a surrogate pair under {name!r} (character {error.start + 1})"
-        raise DataError(path, problem, line=line, fix=f"write the character whole, or {SKIP}") from None
+        raise bad_row(path, line, problem, "write the character whole") from None
     if b"\0" in encoded:
         problem = f"a NUL character under {name!r} (character {value.index(chr(0)) + 1})"
-        raise DataError(path, problem, line=line, fix=f"take it out, or {SKIP}")
+        raise bad_row(path, line, problem, "take it out")
     return value
 
 
 def _table(path: Path, columns: Sequence[str] | None, records: Iterator[_Record], notes: Sequence[str] = ()) -> Table:
-    """A table over records read one after the other. The first one is looked at to see which columns hold words,
-    and, where no header says it, what the columns are."""
+    """A table over records that are read one after the other.
+
+    The first record shows which columns hold text and, where there is no header, what the columns are.
+    """
     first = next(records, None)
     if first is None and columns is None:
         raise DataError(path, "holds no row that can be read, expected at least one", fix="leave the file out")
     sample = first[1] if first else {}
     names = tuple(sample if columns is None else columns)
-    words = tuple(name for name in names if _is_words(sample.get(name)))
+    text_columns = tuple(name for name in names if _is_text(sample.get(name)))
 
     def rows(wanted: Sequence[str]) -> Iterator[tuple[int, Cells]]:
-        for line, cells in chain([first] if first else [], records):
-            yield line, tuple(cells.get(name) for name in wanted)
+        for line, record in chain([first] if first else [], records):
+            yield line, tuple(record.get(name) for name in wanted)
 
-    return Table(path, names, words, rows, tuple(notes))
+    return Table(path, names, text_columns, rows, tuple(notes))
 
 
-def _is_words(value: object) -> bool:
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that is neither blank nor a number."""
     if not isinstance(value, str):
         return False
     try:
@@ -151,38 +110,93 @@ def _is_words(value: object) -> bool:
     return False
 
 
-def _jsonl_records(path: Path, skipped: SkippedRows | None) -> Generator[_Record, None, None]:
-    for line, text in read_lines(path, skipped):
-        if not text or text.isspace():
-            continue
+# jsonl
+
+
+@contextmanager
+def _open_jsonl(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
+    with closing(_json_records(path, skipped)) as records:
+        yield _table(path, None, records)
+
+
+def _json_records(path: Path, skipped: SkippedRows | None) -> Generator[_Record, None, None]:
+    def parse(line: int, text: str) -> _Record:
         try:
             record = json.loads(text)
+            if isinstance(record, dict):
+                return line, record
+            problem = f"found {reprlib.repr(record)}, expected a JSON object"
         except json.JSONDecodeError as error:
             problem = f"not whole JSON: {error.msg} (character {error.pos + 1} of {len(text)})"
         except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets thousands deep
             problem = f"JSON that cannot be read: {reason(error)}"
-        else:
-            if isinstance(record, dict):
-                yield line, record
-                continue
-            problem = f"found {reprlib.repr(record)}, expected a JSON object"
-        fix = f"write one object a line, whole, or {SKIP}"
-        raise_or_skip(DataError(path, problem, line=line, fix=fix), skipped)
+        raise bad_row(path, line, problem, "write one object a line, whole")
+
+    lines = (numbered for numbered in read_lines(path, skipped) if numbered[1].strip())
+    yield from parse_rows(parse, lines, skipped)
+
+
+# csv and tsv
 
 
 @contextmanager
-def _jsonl_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    with closing(_jsonl_records(path, skipped)) as records:
-        yield _table(path, None, records)
+def _open_csv(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
+    with open_bytes(path) as stream:
+        first_line = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
+        separator = next((mark for mark in (",", ";", "\t") if mark.encode() in first_line), ",")
+        lines = Lines(path, stream)
+        reader = map(_empty_if_blank, csv.reader(lines, delimiter=separator, strict=True))
+        fix = f"put quotes around a text that holds {separator!r} or a line break"
+        notes = [] if separator == "," else [f"the columns are separated by {separator!r}"]
+        yield _table_with_header(reader, lines, fix, skipped, notes)
 
 
-def _csv_fields(
-    lines: Lines, path: Path, separator: str, skipped: SkippedRows | None
-) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a csv file, each with the line it begins on; a quoted field may go on over several."""
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+def _empty_if_blank(fields: list[str]) -> list[str]:
+    return fields if len(fields) > 1 or "".join(fields).strip() else []
+
+
+@contextmanager
+def _open_tsv(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
+    with open_bytes(path) as stream:
+        lines = Lines(path, stream)
+        fix = "a .tsv row is one line; where quotes hold tabs or line breaks, rename the file to .csv"
+        yield _table_with_header(map(_split_tsv, lines), lines, fix, skipped)
+
+
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
+
+
+def _split_tsv(line: str) -> list[str]:
+    """The fields of a line. Quotation marks are plain characters, unless they enclose a whole field."""
+    if not line.strip(" \r\n"):
+        return []
+    fields = line.removesuffix("\n").removesuffix("\r").split("\t")
+    return [field[1:-1].replace('""', '"') if _QUOTED.fullmatch(field) else field for field in fields]
+
+
+def _table_with_header(
+    reader: Iterator[list[str]], lines: Lines, fix: str, skipped: SkippedRows | None, notes: Sequence[str] = ()
+) -> Table:
+    """The table of a reader that gives the fields of each row, and none for a blank line."""
+    header = next(_rows(reader, lines, None), None)
+    if header is None:
+        raise DataError(lines.path, "is empty, expected a header and rows", fix="write the names of the columns on top")
+    columns = [name.strip() for name in header[1]]
+
+    def parse(line: int, fields: list[str]) -> _Record:
+        if len(fields) != len(columns):
+            problem = f"the row has {len(fields)} fields, expected {len(columns)} as in the header"
+            raise bad_row(lines.path, line, problem, fix)
+        return line, dict(zip(columns, fields, strict=True))
+
+    return _table(lines.path, columns, parse_rows(parse, _rows(reader, lines, skipped), skipped), notes)
+
+
+def _rows(reader: Iterator[list[str]], lines: Lines, skipped: SkippedRows | None) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with the line it begins on; a quoted csv field may span several."""
     while True:
-        begins = lines.number + 1
+        begin = lines.number + 1
         try:
             fields = next(reader)
         except StopIteration:
@@ -190,111 +204,38 @@ def _csv_fields(
         except DataError as error:
             raise_or_skip(error, skipped)
         except csv.Error as error:
-            fix = f'write a quoted field as "She said ""no""", closed at its end, or {SKIP}'
             problem = f"not csv: {error} (the row was read as far as line {lines.number})"
-            raise_or_skip(DataError(path, problem, line=begins, fix=fix), skipped)
+            fix = 'write a quoted field as "She said ""no""", closed at its end'
+            raise_or_skip(bad_row(lines.path, begin, problem, fix), skipped)
         else:
-            if len(fields) > 1 or any(field.strip() for field in fields):  # else the line is blank
-                yield begins, fields
+            if fields:
+                yield begin, fields
 
 
-def _tsv_fields(lines: Lines, path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a tsv file, one a line. Quotation marks are plain characters, unless they wrap a field whole."""
-    while True:
-        try:
-            text = next(lines, None)
-        except DataError as error:
-            raise_or_skip(error, skipped)
-            continue
-        if text is None:
-            return
-        if text.strip(" \r\n"):
-            row = text.removesuffix("\n").removesuffix("\r")
-            yield lines.number, [_unquoted(cell) for cell in row.split("\t")]
-
-
-_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
-
-
-def _unquoted(cell: str) -> str:
-    if cell.startswith('"') and _QUOTED.fullmatch(cell):
-        return cell[1:-1].replace('""', '"')
-    return cell
-
-
-def _even(
-    rows: Iterator[tuple[int, list[str]]], columns: Sequence[str], path: Path, fix: str, skipped: SkippedRows | None
-) -> Iterator[_Record]:
-    """The rows as wide as the header, and a complaint for each of the others."""
-    for line, fields in rows:
-        if len(fields) == len(columns):
-            yield line, dict(zip(columns, fields, strict=True))
-        else:
-            problem = f"the row has {len(fields)} fields, expected {len(columns)} as in the header"
-            raise_or_skip(DataError(path, problem, line=line, fix=f"{fix}, or {SKIP}"), skipped)
-
-
-def _header(rows: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
-    first = next(rows, None)
-    if first is None:
-        raise DataError(path, "is empty, expected a header and rows", fix="write the names of the columns on top")
-    return [name.strip() for name in first[1]]
+# parquet
 
 
 @contextmanager
-def _csv_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    csv.field_size_limit(max(csv.field_size_limit(), FIELD_LIMIT))
-    with open_bytes(path) as stream:
-        top = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
-        separator = next((mark for mark in (",", ";", "\t") if mark.encode() in top), ",")
-        lines = Lines(path, stream)
-        columns = _header(_csv_fields(lines, path, separator, None), path)
-        rows = _csv_fields(lines, path, separator, skipped)
-        fix = f"put quotes around a text that holds {separator!r} or a line break"
-        notes = [] if separator == "," else [f"the columns are separated by {separator!r}"]
-        yield _table(path, columns, _even(rows, columns, path, fix, skipped), notes)
+def _open_parquet(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
+    def parse(row: int, cells: Cells) -> tuple[int, Cells]:
+        return row, tuple(decode(cell, path, row) if isinstance(cell, bytes) else cell for cell in cells)
 
-
-@contextmanager
-def _tsv_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    with open_bytes(path) as stream:
-        lines = Lines(path, stream)
-        columns = _header(_tsv_fields(lines, path, None), path)
-        rows = _tsv_fields(lines, path, skipped)
-        fix = "a .tsv row is one line; where quotes hold tabs or line breaks, rename the file to .csv"
-        yield _table(path, columns, _even(rows, columns, path, fix, skipped))
-
-
-@contextmanager
-def _parquet_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    with _seekable(path) as source:
-        with _as_data_error(path):
-            file = pq.ParquetFile(source, pre_buffer=False)  # ahead of need it would hold a whole row group
+    with open_seekable(path) as source:
+        with _parquet_errors(path):
+            file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold a whole row group
             schema = file.schema_arrow
 
         def rows(names: Sequence[str]) -> Iterator[tuple[int, Cells]]:
-            for row, cells in enumerate(_parquet_cells(file, names, path), 1):
-                try:
-                    decoded = tuple(decode(v, path, row) if isinstance(v, bytes) else v for v in cells)
-                except DataError as error:
-                    raise_or_skip(error, skipped)
-                else:
-                    yield row, decoded
+            return parse_rows(parse, enumerate(_parquet_cells(file, names, path), 1), skipped)
 
-        words = tuple(column.name for column in schema if _is_string(column.type))
-        yield Table(path, tuple(schema.names), words, rows)
+        text_columns = tuple(column.name for column in schema if _is_string(column.type))
+        yield Table(path, tuple(schema.names), text_columns, rows)
 
 
 def _parquet_cells(file: pq.ParquetFile, names: Sequence[str], path: Path) -> Iterator[Cells]:
-    with _as_data_error(path):
-        batches = file.iter_batches(batch_size=1024, columns=list(names))
-    while True:
-        with _as_data_error(path):
-            batch = next(batches, None)
-            values = [_values(batch.column(name)) for name in names] if batch else []
-        if batch is None:
-            return
-        yield from zip(*values, strict=True)
+    with _parquet_errors(path):
+        for batch in file.iter_batches(batch_size=1024, columns=list(names)):
+            yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
 
 
 def _values(array: pa.Array) -> list[object]:
@@ -314,19 +255,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 @contextmanager
-def _seekable(path: Path) -> Iterator[BinaryIO]:
-    """A file to jump about in, as parquet needs; a compressed one is unpacked to disk first."""
-    if path.suffix.lower() not in COMPRESSIONS:
-        with open_plain(path) as plain:
-            yield plain
-        return
-    with open_bytes(path) as stream, tempfile.TemporaryFile() as unpacked:
-        shutil.copyfileobj(stream, unpacked, BUFFER)
-        yield unpacked
-
-
-@contextmanager
-def _as_data_error(path: Path) -> Iterator[None]:
+def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # on a damaged file pyarrow raises errors of a dozen kinds

@@ -35,7 +35,7 @@ import numpy as np
 from headstart.errors import ConfigError, DataError, HeadstartError, did_you_mean
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.content import split_position
-from headstart.reading.documents import expand, read_documents
+from headstart.reading.documents import DOCUMENT_SUFFIXES, expand_paths, read_documents
 from headstart.reading.lines import check_suffix
 from headstart.reading.skipped import SkippedRows
 from headstart.store.encoder import Encoder
@@ -105,7 +105,7 @@ def write_store(
     if workers is not None and workers < 1:
         raise ConfigError("workers", [f"{workers} processes, expected at least 1"])
     out = Path(out)
-    files = _repeated(expand(paths), repeat or {})
+    files = _repeated(expand_paths(paths), repeat or {})
     stamps = _stamps(files)
     reading = {"column": column, "blank_lines": blank_lines, "skip_bad": skip_bad}
     sources = {path: _source(path) for path in dict.fromkeys(files)}
@@ -178,7 +178,7 @@ def _cores() -> int:
 
 
 def _source(path: Path) -> dict[str, Any]:
-    check_suffix(path)
+    check_suffix(path, DOCUMENT_SUFFIXES)
     try:
         with path.open("rb") as stream:
             digest = file_digest(stream, checksum).hexdigest()

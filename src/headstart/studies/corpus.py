@@ -19,7 +19,7 @@ from headstart.config import read_toml, to_toml
 from headstart.errors import OutputError
 from headstart.files import write_text
 from headstart.parallel import Parallel
-from headstart.reading.documents import expand, read_documents
+from headstart.reading.documents import expand_paths, read_documents
 from headstart.reading.skipped import SkippedRows
 from headstart.store.write import write_store
 from headstart.studies.settings import PretrainSettings
@@ -36,7 +36,7 @@ def make_store(
     """The token store of the corpus: begun, gone on with, or as it is where it is done."""
     assert settings.corpus
     folder = out.with_name(f"{out.name}-tokens")
-    expand(settings.corpus)  # a file that is missing, before anything is written
+    expand_paths(settings.corpus)  # a file that is missing, before anything is written
     if parallel.is_main:
         _open_folder(folder, settings)
     tokenizer = _tokenizer(settings, folder / "tokenizer", parallel, log)

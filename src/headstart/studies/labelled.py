@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headstart.errors import ConfigError, DataError
-from headstart.reading.examples import Example, Examples, read_examples, split
+from headstart.reading.examples import Example, Examples, read_examples
 from headstart.reading.skipped import SkippedRows, summary_lines
+from headstart.reading.split import split
 from headstart.studies.settings import LabelledSettings
 
 SPLITS = ("train", "valid", "test")

@@ -19,10 +19,10 @@ from typing import Any, Protocol, TextIO
 
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
-from headstart.reading.examples import Text, choose_texts, stream_texts
-from headstart.reading.lines import TABLE_SUFFIXES, check_suffix, is_folder, open_bytes
-from headstart.reading.skipped import SkippedRows, raise_or_skip
-from headstart.reading.tables import as_text, open_table
+from headstart.reading.columns import choose_columns
+from headstart.reading.examples import Text, example_suffix, stream_texts
+from headstart.reading.skipped import SkippedRows, parse_rows
+from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
 from headstart.use.classifier import CHUNK, Prediction, TextClassifier
 
 FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
@@ -90,34 +90,25 @@ def _open(
         yield ["text"], _lines(sys.stdin)
         return
     path = Path(source)
-    folder = is_folder(path)
-    if not folder:
-        open_bytes(path).close()  # a path that is not there is told before a suffix that is not known
-    if folder or check_suffix(path, (*TABLE_SUFFIXES, ".txt", ".spm", ".label")) not in TABLE_SUFFIXES:
+    if example_suffix(path) not in TABLE_SUFFIXES:
         if text is not None or second is not None:
             raise DataError(path, "has no columns, and one was named", fix="leave --text and --second out")
-        notes: list[str] = []
-        rows = (({"text": row.text}, row.text) for row in stream_texts(path, notes, skipped))
-        yield ["text"], rows
-        for line in notes:
-            log(line)
+        yield ["text"], (({"text": row.text}, row.text) for row in stream_texts(path, log, skipped))
         return
     with open_table(path, skipped) as table:
-        first, other, guesses = choose_texts(table, text, second)
-        for line in (*table.notes, *guesses):
-            log(line)
-        columns = [table.check(name) for name in table.columns]
+        chosen = choose_columns(table, text, second, None, labelled=False)
+        for note in (*table.notes, *chosen.notes):
+            log(note)
+        columns = [table.require(name) for name in table.columns]
 
-        def read() -> Iterator[tuple[Row, Text]]:
-            for line, values in table.rows(columns):
-                row = dict(zip(columns, values, strict=True))
-                try:
-                    one = as_text(row[first], first, path, line)
-                    yield row, one if other is None else (one, as_text(row[other], other, path, line))
-                except DataError as error:
-                    raise_or_skip(error, skipped)
+        def parse(line: int, cells: Cells) -> tuple[Row, Text]:
+            row = dict(zip(columns, cells, strict=True))
+            first = as_text(row[chosen.text], chosen.text, path, line)
+            if chosen.second is None:
+                return row, first
+            return row, (first, as_text(row[chosen.second], chosen.second, path, line))
 
-        yield columns, read()
+        yield columns, parse_rows(parse, table.rows(columns), skipped)
 
 
 def _lines(stream: TextIO) -> Iterator[tuple[Row, Text]]:
