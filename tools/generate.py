@@ -54,7 +54,7 @@ def _run(module: str, *arguments: str) -> str:
 
 def scaling() -> str:
     """docs/scaling.md with its tables computed anew."""
-    return _run("bench.reckoning") + "\n"
+    return _run("bench.estimates") + "\n"
 
 
 def pages() -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench.reckoning import moved, padded
+from bench.estimates import moved, padded
 from torch.distributed import DistStoreError, HashStore  # type: ignore[attr-defined]
 
 from headstart.errors import ConfigError, TrainingError

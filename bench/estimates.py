@@ -1,6 +1,6 @@
 """On paper: the bytes that a step moves between processes, and what that leaves of the speed of many cards.
 
-    python -m bench.reckoning     docs/scaling.md with its tables made anew, as `make docs` writes it
+    python -m bench.estimates     docs/scaling.md with its tables made anew, as `make docs` writes it
 
 `moved` is checked by a test against what PyTorch's profiler counts. The rest follows from it, from the speeds that
 docs/scaling.md names, and from the assumptions below.
@@ -83,7 +83,7 @@ def seconds(size: float, cards: int, collectives: int) -> float:
 
 
 def communication(model: Model, cards: int, *, split: bool, compute: float) -> tuple[float, float]:
-    """Seconds of a step that cards talk, and how many of them they cannot compute meanwhile."""
+    """Seconds of a step that cards communicate, and how many of them do not overlap with compute."""
     if split:
         layers, rest = (FLOAT * padded(each, cards) for each in weights(model))
         inner = seconds(3 * layers, cards, 3 * model.config.layers)
@@ -116,8 +116,8 @@ def speeds(page: str) -> dict[str, float]:
 
 
 def efficiency(page: str) -> Iterator[str]:
-    columns = ["model", "parameters", "cards", "weights", "MB a card and step", "talk, ms"]
-    columns += ["nothing hidden", "hidden", "hidden, 2 M tokens in all"]
+    columns = ["model", "parameters", "cards", "weights", "MB a card and step", "communication, ms"]
+    columns += ["no overlap", "overlap", "overlap, 2 M tokens in all"]
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     speed = speeds(page)
@@ -126,43 +126,42 @@ def efficiency(page: str) -> Iterator[str]:
         for cards in CARDS:
             for split in (False, True):
                 compute = TOKENS / speed[name]
-                talk, alone = communication(model, cards, split=split, compute=compute)
+                total, exposed = communication(model, cards, split=split, compute=compute)
                 small = min(TOKENS, TOGETHER / cards) / speed[name]
-                _, alone_small = communication(model, cards, split=split, compute=small)
+                _, exposed_small = communication(model, cards, split=split, compute=small)
                 payload = moved(model, cards, split=split)
                 wire = (cards - 1) / cards * (sum(payload.values()) + payload["all_reduce"])  # that goes around twice
-                yield (
-                    f"| {name} | {_numel(model) / 1e6:,.0f} M | {cards:,} | {'split' if split else 'copied'} | "
-                    f"{wire / 1e6:,.0f} | {1000 * talk:.2f} | {_percent(compute, talk)} | {_percent(compute, alone)} | "
-                    f"{_percent(small, alone_small)} |"
-                )
+                cells = [name, f"{_numel(model) / 1e6:,.0f} M", f"{cards:,}", "sharded" if split else "replicated"]
+                cells += [f"{wire / 1e6:,.0f}", f"{1000 * total:.2f}", _percent(compute, total)]
+                cells += [_percent(compute, exposed), _percent(small, exposed_small)]
+                yield f"| {' | '.join(cells)} |"
 
 
 def store(page: str) -> Iterator[str]:
-    """A terabyte of text, from what the code itself keeps for each token, document and piece."""
+    """A terabyte of text, from what the code itself keeps for each token, document and window."""
     text, per_token, per_document, window = 1e12, 4.0, 2000.0, 512
     documents, tokens = text / per_document, text / per_token
-    # What training keeps in memory for each piece, measured on a small store of documents of that length.
+    # What training keeps in memory for each window, measured on a small store of documents of that length.
     lengths = np.random.default_rng(0).poisson(per_document / per_token, 20_000)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     windows = Windows.cut(Documents(np.empty(0, np.uint16), starts, starts[1:]), (1,), (2,), window, wrap_each=True)
     epoch = BatchSampler(windows.length, window, seed=0).epoch(0)
     arrays = (windows.document, windows.offset, windows.length, epoch.order, epoch.starts)
     kept = sum(array.nbytes for array in arrays) / len(windows)
-    pieces = documents * len(windows) / len(lengths)
+    count = documents * len(windows) / len(lengths)
     width = np.dtype(id_type(50_001)).itemsize
     rows = {
         "documents (of 2,000 bytes)": f"{documents / 1e6:,.0f} M",
         "tokens (of 4 bytes of text)": f"{tokens / 1e9:,.0f} G",
-        f"`train.ids`, {width} bytes a token up to 65,536 pieces": f"{width * tokens / 1e9:,.0f} GB",
+        f"`train.ids`, {width} bytes a token up to a vocabulary of 65,536": f"{width * tokens / 1e9:,.0f} GB",
         "`train.starts` and `train.bytes`, 8 bytes a document each": f"{16 * documents / 1e9:,.0f} GB",
-        f"pieces, with a window of {window}": f"{pieces / 1e6:,.0f} M",
-        f"memory of each process for pieces and the order of an epoch, {kept:.0f} bytes a piece": (
-            f"{kept * pieces / 1e9:,.0f} GB"
+        f"windows of {window} tokens": f"{count / 1e6:,.0f} M",
+        f"memory of each process for windows and the order of an epoch, {kept:.0f} bytes a window": (
+            f"{kept * count / 1e9:,.0f} GB"
         ),
-        f"the same for {NODE} processes of a host": f"{NODE * kept * pieces / 1e9:,.0f} GB",
-        f"pieces a second that {NODE} cards read at random places, at the speed of bert-base": (
-            f"{NODE * speeds(page)['bert-base'] / (tokens / pieces):,.0f}"
+        f"the same for {NODE} processes of a host": f"{NODE * kept * count / 1e9:,.0f} GB",
+        f"windows a second that {NODE} cards read at random positions, at the speed of bert-base": (
+            f"{NODE * speeds(page)['bert-base'] / (tokens / count):,.0f}"
         ),
         "hours to encode it, at 4.2 MB/s a core, on 2 / 64 cores": " / ".join(
             f"{text / (4.2e6 * cores) / 3600:,.1f}" for cores in (2, 64)
@@ -177,8 +176,8 @@ def _numel(model: Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _percent(compute: float, talk: float) -> str:
-    return f"{100 * compute / (compute + talk):.0f} %"
+def _percent(compute: float, communication: float) -> str:
+    return f"{100 * compute / (compute + communication):.0f} %"
 
 
 def filled(page: str) -> str:
