@@ -28,9 +28,9 @@ from torch import Tensor
 import experiments
 import pictures
 import results
-from headstart.checkpoints.folder import read_json
 from headstart.config import ClassifierConfig, HeadConfig, NextTokenConfig
 from headstart.errors import ModelError
+from headstart.files import read_json
 from headstart.model.count import Count, count, count_tensors
 from headstart.model.layout import Flat
 from headstart.model.model import Model

@@ -27,16 +27,16 @@ from typing import Any
 import numpy as np
 
 import pictures
-from headstart.checkpoints.folder import read_json
-from headstart.config import read_toml
+from headstart.files import read_json
 from headstart.report import blocks
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, valid_accuracy
 from headstart.runs.events import Evaluated
-from headstart.runs.run import RunFolder
+from headstart.runs.run import MANIFEST, RunFolder
+from headstart.runs.study import StudyFolder
+from headstart.runs.sweep import plain, shown
 from headstart.studies import statistics
 from headstart.studies.outcomes import read_run
 from headstart.studies.statistics import ArmPredictions
-from headstart.studies.trials import Sweep, plain, shown
 
 Json = Mapping[str, Any]
 
@@ -52,9 +52,10 @@ NAMES = {"tfidf": "TF-IDF and logistic regression", "majority": "commonest class
 
 def from_folder(study: Path, **about: Any) -> dict[str, Any]:
     """What the page says of a study: `about` is what no folder knows (title, command, what others report)."""
-    if (study / "comparison.json").is_file():
+    folder = StudyFolder(study)
+    if folder.compared:
         content = _comparison(study)
-    elif (study / "sweep.json").is_file():
+    elif folder.swept:
         content = _sweep(study)
     else:
         content = _run(study)
@@ -62,7 +63,7 @@ def from_folder(study: Path, **about: Any) -> dict[str, Any]:
 
 
 def _comparison(study: Path) -> dict[str, Any]:
-    comparison = Comparison.from_json(read_json(study / "comparison.json"))
+    comparison = StudyFolder(study).comparison()
     arms, curves = comparison.arms, comparison.curves
     return {
         "rows": [_arm_row(arm) for arm in sorted(arms, key=lambda arm: -arm.scores["accuracy"].value)],
@@ -136,7 +137,7 @@ def _scores_by_epoch(study: Path, arm: ArmResult) -> list[list[float]]:
 
 
 def _sweep(study: Path) -> dict[str, Any]:
-    sweep = Sweep.from_json(read_json(study / "sweep.json"))
+    sweep = StudyFolder(study).sweep()
     rows = [
         {
             "settings": {plain(name): shown(trial.settings[name]) for name in sweep.swept},
@@ -147,30 +148,32 @@ def _sweep(study: Path) -> dict[str, Any]:
         }
         for trial in sweep.trials
     ]
-    finished = [study / trial.run for trial in sweep.trials if (study / trial.run / "manifest.json").is_file()]
-    return {"rows": rows, "verdict": [sweep.doubt] if sweep.doubt else [], **_provenance(finished)}
+    finished = [study / trial.run for trial in sweep.trials if RunFolder(study / trial.run).done]
+    return {"rows": rows, "verdict": [sweep.significance] if sweep.significance else [], **_provenance(finished)}
 
 
 def _run(study: Path) -> dict[str, Any]:
-    result = read_json(study / "result.json")
-    row = {"arm": str(result.get("mode", "")), "seeds": [read_toml(study / "run.toml").get("seed", 0)]}
-    scores = {name: round(result[name]["accuracy"], 4) for name in ("valid", "test") if result.get(name)}
+    run = RunFolder(study)
+    result = run.result()
+    row = {"arm": result.mode or "", "seeds": [run.settings().get("seed", 0)]}
+    both = {"valid": result.valid, "test": result.test}
+    scores = {name: round(scores["accuracy"], 4) for name, scores in both.items() if scores}
     return {"rows": [{**row, **scores}], **_provenance([study])}
 
 
 def _provenance(runs: Sequence[Path]) -> dict[str, Any]:
     """Where and when it ran, and a digest of the runs' manifests, which say the rest."""
-    files = [(run / "manifest.json").read_bytes() for run in runs]
-    manifests = [json.loads(file) for file in files]
-    gpus = list(dict.fromkeys(m["gpu"] for m in manifests if "gpu" in m))
-    cores = list(dict.fromkeys(f"{m['cores']} cores of {m['processor']}" for m in manifests))
-    precisions = list(dict.fromkeys(m["precision"] for m in manifests if "precision" in m))
+    files = [(run / MANIFEST).read_bytes() for run in runs]
+    manifests = [RunFolder(run).manifest() for run in runs]
+    gpus = list(dict.fromkeys(m.gpu for m in manifests if m.gpu))
+    cores = list(dict.fromkeys(f"{m.cores} cores of {m.processor}" for m in manifests))
+    precisions = list(dict.fromkeys(m.precision for m in manifests if m.precision))
     return {
         "hardware": ", ".join([*(f"one {name}" for name in gpus), *([] if gpus else cores), *precisions]),
-        "date": max(m["finished"] for m in manifests)[:10],
-        "seconds": round(sum(m["seconds"] for m in manifests), 1),
+        "date": max(m.finished or "" for m in manifests)[:10],
+        "seconds": round(sum(m.seconds or 0.0 for m in manifests), 1),
         "runs": len(manifests),
-        "headstart": manifests[0]["headstart"],
+        "headstart": manifests[0].headstart,
         "manifests": hashlib.sha256(b"".join(sorted(files))).hexdigest()[:16],
     }
 

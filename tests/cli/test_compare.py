@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.console import Console
 from headstart.cli.study_progress import Look, Watch, seconds_left, words
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
+from headstart.runs.events import Evaluated, Step, event_writer
 from headstart.studies.compare import Planned
 from headstart.studies.outcomes import Arm
 from headstart.studies.recipes import read_settings
@@ -127,11 +127,14 @@ def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
 
 def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
     running, waiting, over = (planned(name, 40, tmp_path / name) for name in ("full", "frozen", "scratch"))
-    steps: list[dict[str, Any]] = [{"event": "step", "step": i, "total": 10, "seconds": 3.0} for i in range(1, 5)]
-    events = [*steps, {"event": "evaluated", "scores": {"accuracy": 0.75}}]
+    steps = [Step(0, i, 10, loss=0.5, parts={}, lr=0.1, gradient=1.0, tokens=i, seconds=3.0) for i in range(1, 5)]
     running.folder.mkdir()
-    text = "".join(json.dumps(event) + "\n" for event in events)
-    (running.folder / "events.jsonl").write_text(text + '{"event": "st')  # a line that is being written
+    with event_writer(running.folder / "events.jsonl", 0) as write:
+        for step in steps:
+            write(step)
+        write(Evaluated(1.0, 4, {"accuracy": 0.75}, best=True))
+    with (running.folder / "events.jsonl").open("a") as file:
+        file.write('{"event": "st')  # a line that is being written
     (running.folder / "run.toml").touch()
     os.utime(running.folder / "run.toml", (0, 0))  # begun long ago, and interrupted
     over.folder.mkdir()

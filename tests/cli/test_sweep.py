@@ -15,9 +15,9 @@ from headstart.cli.sweep import tables
 from headstart.config import MaskedConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.runs.sweep import Sweep, Trial
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import SweepSettings
-from headstart.studies.trials import Sweep, Trial
 from tests.studies.made_up import make_tokenizer, write_reviews
 
 from .running import run
@@ -67,9 +67,9 @@ def test_a_grid_is_a_table_with_the_best_marked(common: list[str], tmp_path: Pat
     assert cells["ended"] == ["failed", "failed"]
     assert "trial 3 failed: the loss became" in result.stdout
     assert f"best on valid: trial {best}, {tmp_path / 's' / found.best.run}" in result.stdout
-    assert found.doubt is not None and f"\n{found.doubt}\n" in result.stdout
+    assert found.significance is not None and f"\n{found.significance}\n" in result.stdout
     page = (tmp_path / "s" / "report.html").read_text()
-    assert f"{found.doubt} Another seed would move each of them too." in page
+    assert f"{found.significance} Another seed would move each of them too." in page
     assert "trial 1 of 4: lr 0.001, batch size 8" in result.stderr
     assert re.search(r"epoch 1 .* valid: accuracy", result.stderr)
     again = run("sweep", *common, *options)

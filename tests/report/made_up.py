@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from headstart.config import ClassifierConfig, ModelConfig, NextTokenConfig, to_toml
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
+from headstart.runs.sweep import Sweep, Trial
 from headstart.studies import statistics
 from headstart.studies.statistics import ArmPredictions
-from headstart.studies.trials import Sweep, Trial
 
 MODEL = ModelConfig(vocabulary=8000, width=64, layers=2, heads=2, feed_forward=128)
 WORDS = ["story", "novel", "essay", "voice", "reader", "page", "the", "of", "this", "like", "with", "every", "last"]

@@ -11,7 +11,7 @@ import pytest
 
 from headstart.report.page import render
 from headstart.report.records import Records, read
-from headstart.studies.trials import Sweep
+from headstart.runs.sweep import Sweep
 from headstart.studies.verdict import label_worth
 from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
 

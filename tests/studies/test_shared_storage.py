@@ -25,12 +25,12 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.runs.events import Evaluated
+from headstart.runs.sweep import Sweep, Trial
 from headstart.studies import search as searching
 from headstart.studies import storage as storing
 from headstart.studies import trials as trying
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
-from headstart.studies.trials import Sweep, Trial
 
 PASSWORD = "let/me:in"
 

@@ -20,12 +20,13 @@ from headstart.errors import ConfigError, DataError, HeadstartError, MissingExtr
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.runs.events import Evaluated, Event, Step
+from headstart.runs.sweep import Sweep, Trial
 from headstart.studies import search as searching
 from headstart.studies import trials as trying
 from headstart.studies.axes import Axis, read_axes
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
-from headstart.studies.trials import Sweep, Trial, Trials, outcome_of
+from headstart.studies.trials import Trials, outcome_of
 from headstart.tokenizers.tokenizer import Tokenizer
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
@@ -270,19 +271,19 @@ def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
     chances = [trial.chance for trial in found.trials]
     # Both tails of a fair coin, 4 and 30 times thrown, three times as likely as there are three pairs of trials.
     assert chances == [None, 1.0, pytest.approx(3 * 2 / 2**30), None, None, None]
-    assert found.doubt == (
+    assert found.significance == (
         "On the 60 texts of valid 1 of the 2 other trials may be as good, as the difference could be chance."
     )
     worse = replace(found, trials=tuple(trial for trial in found.trials if trial.run != "close"))
-    assert worse.doubt == "On the 60 texts of valid the other trial is worse by more than chance."
-    assert replace(found, trials=(found.best,)).doubt is None
+    assert worse.significance == "On the 60 texts of valid the other trial is worse by more than chance."
+    assert replace(found, trials=(found.best,)).significance is None
     study.tabulate([rows[1], replace(rows[3], valid={"accuracy": 1.0, "loss": 0.1})])  # now the best lies elsewhere
-    assert study.found.texts is None and study.found.doubt is None
+    assert study.found.texts is None and study.found.significance is None
 
 
 def test_a_table_of_before_says_nothing_of_it() -> None:
     old = {"kind": "grid", "swept": ["lr"], "trials": [{"run": "r", "settings": {"lr": 1.0}, "best": True}]}
-    assert Sweep.from_json(old).doubt is None
+    assert Sweep.from_json(old).significance is None
 
 
 def test_the_weights_of_all_are_kept_where_asked(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from headstart.cli.console import log, size
+from headstart.runs.events import Evaluated, Event, Halved, OnEvent, Skipped, Step
 
 EVERY = 10.0  # seconds between plain lines
 
 
 @contextmanager
-def reporter(quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+def reporter(quiet: bool) -> Iterator[OnEvent | None]:
     """A listener for the events of a loop."""
     if quiet:
         yield None
@@ -33,21 +33,18 @@ class _Lines:
         self.last = time.monotonic()
         self.speed = _Speed()
 
-    def __call__(self, event: Any) -> None:
-        kind = type(event).__name__
-        if kind == "Step":
-            self.speed.see(event)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self.speed.update(event)
             if time.monotonic() - self.last >= EVERY:
                 self.last = time.monotonic()
-                log(f"step {event.step}/{event.total}  {self.speed.words(event)}")
-        elif kind == "Evaluated":
-            log(_evaluated(event))
-        elif kind in ("Skipped", "Halved"):
-            log(_odd(event))
+                log(f"step {event.step}/{event.total}  {self.speed.line(event)}")
+        elif line := _line(event):
+            log(line)
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Any], None]]:
+def _bar() -> Iterator[OnEvent]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -55,23 +52,20 @@ def _bar() -> Iterator[Callable[[Any], None]]:
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[line]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, epoch="", words="")
+        task = progress.add_task("", total=None, epoch="", line="")
         speed = _Speed()
 
-        def on_event(event: Any) -> None:
-            kind = type(event).__name__
-            if kind == "Step":
-                speed.see(event)
-                words = speed.words(event)
-                progress.update(task, total=event.total, completed=event.step, epoch=event.epoch + 1, words=words)
-            elif kind == "Evaluated":
-                progress.print(_evaluated(event), highlight=False)
-            elif kind in ("Skipped", "Halved"):
-                progress.print(_odd(event), highlight=False)
+        def on_event(event: Event) -> None:
+            if isinstance(event, Step):
+                speed.update(event)
+                line = speed.line(event)
+                progress.update(task, total=event.total, completed=event.step, epoch=event.epoch + 1, line=line)
+            elif text := _line(event):
+                progress.print(text, highlight=False)
 
         yield on_event
 
@@ -83,25 +77,27 @@ class _Speed:
         self.tokens: int | None = None
         self.value = 0.0
 
-    def see(self, event: Any) -> None:
+    def update(self, event: Step) -> None:
         if self.tokens is not None and event.tokens > self.tokens:  # which is less where another run begins
             new = (event.tokens - self.tokens) / max(event.seconds, 1e-9)
             self.value = new if self.value == 0 else 0.9 * self.value + 0.1 * new
         self.tokens = event.tokens
 
-    def words(self, event: Any) -> str:
+    def line(self, event: Step) -> str:
         return f"loss {event.loss:.4f}  lr {event.lr:.2e}  {self.value:,.0f} tokens/s  {_memory()}"
 
 
-def _evaluated(event: Any) -> str:
-    scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.scores.items())
-    return f"epoch {event.epoch:g}  step {event.step}  valid: {scores}{'  best so far' if event.best else ''}"
-
-
-def _odd(event: Any) -> str:
-    if type(event).__name__ == "Skipped":
-        return f"step {event.step} was left out: its loss was {event.loss}"
-    return f"out of memory at step {event.step}: going on with {event.shares} micro-batches a step"
+def _line(event: Event) -> str | None:
+    """What is printed of any event but a step."""
+    match event:
+        case Evaluated():
+            scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.scores.items())
+            return f"epoch {event.epoch:g}  step {event.step}  valid: {scores}{'  best so far' if event.best else ''}"
+        case Skipped():
+            return f"step {event.step} was left out: its loss was {event.loss}"
+        case Halved():
+            return f"out of memory at step {event.step}: going on with {event.shares} micro-batches a step"
+    return None
 
 
 def _memory() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import defaultdict
@@ -10,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headstart.cli.console import log, table
+from headstart.runs.events import Evaluated, Step
+from headstart.runs.run import RunFolder
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,19 +90,20 @@ class Watch:
         return [self.known.get(run.folder) or self._look(run) for run in self.study.plan]
 
     def _look(self, run: Planned) -> Look:
-        if run.done:
-            result, manifest = (_json(run.folder / f"{name}.json") for name in ("result", "manifest"))
-            self.known[run.folder] = Look(run, 1.0, result["valid"]["accuracy"], manifest["seconds"])
+        folder = RunFolder(run.folder)
+        if folder.done:
+            valid, manifest = folder.result().valid, folder.manifest()
+            best = None if valid is None else valid["accuracy"]
+            self.known[run.folder] = Look(run, 1.0, best, manifest.seconds or 0.0)
             return self.known[run.folder]
-        share, best, steps, took = 0.0, None, 0, []
-        for event in _tail(run.folder / "events.jsonl"):
-            if event["event"] == "step":
-                steps, share = event["step"], min(event["step"] / event["total"], 0.999)
-                took.append(event["seconds"])
-            elif event["event"] == "evaluated":
-                best = max(best or 0.0, event["scores"]["accuracy"])
+        events = folder.events(last=TAIL)
+        steps = [event for event in events if isinstance(event, Step)]
+        best = max((event.scores["accuracy"] for event in events if isinstance(event, Evaluated)), default=None)
+        if not steps:
+            return Look(run, 0.0, best, 0.0)
         # By its last steps: a run that was interrupted may have been begun days ago.
-        return Look(run, share, best, steps * sum(took) / len(took) if took else 0.0)
+        seconds = steps[-1].step * sum(step.seconds for step in steps) / len(steps)
+        return Look(run, min(steps[-1].step / steps[-1].total, 0.999), best, seconds)
 
     def shown(self) -> Table:
         """The table as it is now."""
@@ -161,20 +163,3 @@ def _now(look: Look) -> str:
     run = look.run
     budget = "" if run.settings.get("labels") is None else f" {run.labels:,} labels"
     return f"seed {run.seed}{budget} {100 * look.share:.0f} %"
-
-
-def _tail(path: Path) -> Iterator[dict[str, Any]]:
-    """The last events of a run that is being written; its first and last lines may be cut, and are left out."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return
-    for line in lines[0 if size <= TAIL else 1 : -1]:
-        yield json.loads(line)
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

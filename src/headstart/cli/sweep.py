@@ -17,7 +17,7 @@ from headstart.studies.recipes import default_folder
 from headstart.studies.settings import SweepSettings
 
 if TYPE_CHECKING:
-    from headstart.studies.trials import Sweep, Trial
+    from headstart.runs.sweep import Sweep, Trial
 
 GAP = 2  # blanks between two columns of a table
 
@@ -27,8 +27,8 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
     from headstart.files import write_text
     from headstart.report.page import render
     from headstart.report.records import read
+    from headstart.runs.sweep import Sweep
     from headstart.studies.sweep import sweep
-    from headstart.studies.trials import Sweep
 
     say = silent if quiet else log
     if out is None:
@@ -65,8 +65,8 @@ def show(record: Sweep, out: Path) -> None:
     else:
         number = 1 + record.trials.index(record.best)
         typer.echo(f"best on valid: trial {number}, {out / record.best.run}")
-        if record.doubt is not None:
-            typer.echo(record.doubt)
+        if record.significance is not None:
+            typer.echo(record.significance)
     typer.echo(f"report: {out / 'report.html'}")
 
 
@@ -96,7 +96,7 @@ def _blocks(columns: Sequence[dict[str, str]], width: int) -> Iterator[list[dict
 
 def _column(record: Sweep, trial: Trial, number: int) -> dict[str, str]:
     """What the table says of a trial, under the names of its rows."""
-    from headstart.studies.trials import plain, shown
+    from headstart.runs.sweep import plain, shown
 
     words = {"lr": "learning rate"}
     return {

@@ -27,9 +27,9 @@ from headstart.model.count import Count, count
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, valid_accuracy
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
+from headstart.runs.sweep import Sweep
 from headstart.studies.outcomes import compare_runs
 from headstart.studies.statistics import reliability
-from headstart.studies.trials import Sweep
 
 MISTAKES = 10
 LONGEST = 4000  # characters of a text that are kept

@@ -22,7 +22,7 @@ from headstart.report.blocks import (
 from headstart.report.charts import Point
 from headstart.report.recipe import shared, surroundings, the_study_again
 from headstart.report.records import Tuning
-from headstart.studies.trials import Sweep, Trial, plain, shown
+from headstart.runs.sweep import Sweep, Trial, plain, shown
 
 
 def summary(tuning: Tuning) -> str:
@@ -52,8 +52,8 @@ def verdict(tuning: Tuning) -> tuple[str, ...]:
     if found.best is not None and done > 1:
         test = "the score on test had no part in the choice" if found.best.test else "there is no test beside it"
         said.append(f"It was chosen as the highest of {done} on valid, so its score there flatters it; {test}.")
-    if found.doubt is not None:
-        said.append(f"{found.doubt} Another seed would move each of them too.")
+    if found.significance is not None:
+        said.append(f"{found.significance} Another seed would move each of them too.")
     ends = {
         "done": done,
         "failed": sum(trial.error is not None for trial in found.trials),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+ALPHA = 0.05  # a p-value below it is significant
 Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
 
 

@@ -1,4 +1,4 @@
-"""manifest.json: what a run ran on, and what it took."""
+"""manifest.json: what a run ran on, what it took, and which data it saw."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import platform
 import resource
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +18,56 @@ import numpy as np
 from headstart.version import __version__
 
 
-def surroundings(torch: str, gpu: str | None, gpu_memory: int | None) -> dict[str, Any]:
-    """Versions and hardware, and the peak memory of this process since `reset_peak_memory`."""
-    manifest: dict[str, Any] = {
-        "format": 1,
-        "headstart": __version__,
-        "python": platform.python_version(),
-        "torch": torch,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": sys.argv,
-        "peak_memory": {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024},
-    }
-    if gpu is not None:
-        manifest["gpu"] = gpu
-        manifest["peak_memory"]["gpu"] = gpu_memory
-    return manifest
+@dataclass(frozen=True)
+class Manifest:
+    """What a run did not record, because it has none of it or an earlier headstart wrote it, is None or empty."""
+
+    headstart: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    numpy: str | None = None
+    platform: str | None = None
+    processor: str | None = None
+    cores: int | None = None
+    gpu: str | None = None
+    finished: str | None = None
+    command: Sequence[str] = ()
+    seconds: float | None = None
+    peak_memory: Mapping[str, int] = field(default_factory=dict)  # bytes: resident, gpu
+    data: Mapping[str, str] = field(default_factory=dict)  # a digest of each split or file
+    tokenizer: str | None = None  # its fingerprint
+    parameters: Mapping[str, int] = field(default_factory=dict)  # total, trainable
+    tokens: int | None = None
+    flops: float | None = None
+    precision: str | None = None
+    format: int = 1
+
+    @classmethod
+    def now(cls, *, torch: str, gpu: str | None, gpu_memory: int | None, **measured: Any) -> Manifest:
+        """The versions, the hardware and the peak memory of this process, beside what the run measured."""
+        memory = {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        return cls(
+            headstart=__version__,
+            python=platform.python_version(),
+            torch=torch,
+            numpy=np.__version__,
+            platform=platform.platform(),
+            processor=_processor(),
+            cores=os.cpu_count(),
+            gpu=gpu,
+            finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            command=sys.argv,
+            peak_memory=memory if gpu_memory is None else {**memory, "gpu": gpu_memory},
+            **measured,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value != {}}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Manifest:
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
 def reset_peak_memory() -> None:

@@ -15,23 +15,44 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from headstart.config import read_toml, to_toml
-from headstart.errors import OutputError
-from headstart.files import LOCK, holds_something, locked, new_file, read_json, write_json, write_text
-from headstart.runs.events import Event, read_events
+from headstart.errors import DataError, OutputError
+from headstart.files import LOCK, holds_something, locked, read_json, write_json, write_text
+from headstart.runs.events import Event, Scores, read_events
+from headstart.runs.manifest import Manifest
+from headstart.runs.predictions import Predictions, read_predictions
 
 RUN, EVENTS, PREDICTIONS = "run.toml", "events.jsonl", "predictions.parquet"
 RESULT, MANIFEST = "result.json", "manifest.json"
 LAUNCH = "torchrun.id"  # which launch of torchrun a run in progress belongs to
 POLL = 0.2  # seconds between attempts to get a lock that another process holds
+
+
+@dataclass(frozen=True)
+class Result:
+    """What result.json says of any run; what a kind of run does not have is None or empty."""
+
+    valid: Scores | None = None
+    test: Scores | None = None
+    mode: str | None = None
+    objective: str | None = None
+    weights: str | None = None  # `fresh`, or what they come from
+    class_names: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)  # of each split
+    steps: int | None = None
+    tokens: int | None = None
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        names = ("valid", "test", "mode", "objective", "weights", "rows", "steps", "tokens")
+        known = {name: values[name] for name in names if name in values}
+        return cls(**known, class_names=tuple(values.get("labels", ())))
 
 
 class RunFolder:
@@ -48,25 +69,36 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         return read_toml(self.path / RUN)
 
-    def events(self) -> list[Event]:
-        return read_events(self.path / EVENTS)
+    def events(self, last: int | None = None) -> list[Event]:
+        """All that are recorded so far, or those in the last so many bytes."""
+        return read_events(self.path / EVENTS, last) if (self.path / EVENTS).is_file() else []
 
-    def result(self) -> dict[str, Any]:
-        """The scores of a run that is done."""
+    def predictions(self, class_names: Sequence[str] | None = None) -> Predictions:
+        return read_predictions(self.path / PREDICTIONS, class_names)
+
+    def result(self) -> Result:
+        return Result.from_json(self.result_json())
+
+    def result_json(self) -> dict[str, Any]:
+        """result.json as it is, which is what `finetune` and `pretrain` return."""
+        if not (self.path / RESULT).is_file():
+            raise self._not_done(RESULT)
         return read_json(self.path / RESULT)
 
-    def manifest(self) -> dict[str, Any]:
-        return read_json(self.path / MANIFEST)
+    def manifest(self) -> Manifest:
+        if not self.done:
+            raise self._not_done(MANIFEST)
+        return Manifest.from_json(read_json(self.path / MANIFEST))
 
-    def write_end(
-        self, result: Mapping[str, Any], manifest: Mapping[str, Any], predictions: pa.Table | None = None
-    ) -> None:
+    def _not_done(self, missing: str) -> DataError:
+        return DataError(self.path, f"the run is not done: it has no {missing}", fix="go on with it with --resume")
+
+    def write_end(self, result: Mapping[str, Any], manifest: Manifest, predictions: Predictions | None = None) -> None:
         """Write what a finished run has, the manifest last, and remove what only a run in progress needs."""
         if predictions is not None:
-            with new_file(self.path / PREDICTIONS) as unfinished:
-                pq.write_table(predictions, unfinished)
+            predictions.write(self.path / PREDICTIONS)
         write_json(self.path / RESULT, result)
-        write_json(self.path / MANIFEST, manifest)
+        write_json(self.path / MANIFEST, manifest.to_json())
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         for name in (LAUNCH, LOCK):  # whoever gets the lock from here on finds a run that is done, and writes nothing
             (self.path / name).unlink(missing_ok=True)

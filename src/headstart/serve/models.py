@@ -18,6 +18,8 @@ from headstart.errors import HeadstartError, ModelError
 from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Text
+from headstart.runs.predictions import read_scored
+from headstart.runs.run import PREDICTIONS
 from headstart.serve.limits import Refusal
 from headstart.studies.setup import pick_device
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -137,17 +139,13 @@ def _language_model(
 
 def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Text, ...]:
     """A few texts of valid, each label in its turn, where the folder is a run's; none elsewhere."""
-    path = folder / "predictions.parquet"
+    path = folder / PREDICTIONS
     if not path.is_file():
         return ()
-    import pyarrow.parquet
-
-    rows = pyarrow.parquet.read_table(path, columns=["split", "text", "second", "label"]).to_pylist()
     by_label: dict[str, list[Text]] = {}
-    for row in rows:
-        if row["split"] == "valid" and 0 < len(row["text"] + (row["second"] or "")) <= longest:
-            text = row["text"] if row["second"] is None else (row["text"], row["second"])
-            by_label.setdefault(str(row["label"]), []).append(text)
+    for row in read_scored(path, "valid"):
+        if 0 < len(row.text + (row.second or "")) <= longest:
+            by_label.setdefault(row.label, []).append(row.text if row.second is None else (row.text, row.second))
     kinds = [by_label[label] for label in sorted(by_label)]
     in_turn = [kind[i] for i in range(most) for kind in kinds if i < len(kind)]
     return tuple(dict.fromkeys(in_turn))[:most]

@@ -14,7 +14,7 @@ import numpy as np
 
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
-from headstart.studies.finetune import predictions_table
+from headstart.runs.predictions import Predictions
 from headstart.studies.labelled import fingerprint, subset
 from headstart.training.driver import open_run
 
@@ -32,7 +32,7 @@ def baseline(
     """
     with open_run(out, "baseline", {"kind": kind, **settings}, resume=True) as run:
         if run.done:
-            return run.result()
+            return run.result_json()
         labels = splits["train"].class_names
         train = splits["train"]
         if "labels" in settings:
@@ -53,7 +53,8 @@ def baseline(
             "rows": {name: len(part.rows) for name, part in splits.items()},
             **chosen,
         }
-        run.finish(None, result, {"data": fingerprint(splits)}, predictions_table(splits, labels, predicted))
+        texts = {name: part.rows for name, part in splits.items()}
+        run.finish(None, result, {"data": fingerprint(splits)}, Predictions.of(labels, texts, predicted))
         return result
 
 

@@ -25,14 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from headstart.checkpoints.folder import Checkpoint, read_json
-from headstart.config import read_pairs, to_toml
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import read_pairs
 from headstart.doctor.examine import examine, leaked_rows
 from headstart.errors import ConfigError, DataError, OutputError, TrainingError, did_you_mean
-from headstart.files import holds_something, write_json, write_text
+from headstart.files import holds_something, read_json, write_json
 from headstart.model.presets import PRESETS
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Comparison, Mode
+from headstart.runs.run import RunFolder
+from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.baselines import KINDS, baseline
 from headstart.studies.claims import claim, fingerprint_of, key_of
 from headstart.studies.ensemble import ensemble
@@ -66,7 +68,7 @@ class Planned:
 
     @property
     def done(self) -> bool:
-        return (self.folder / "manifest.json").is_file()
+        return RunFolder(self.folder).done
 
     @property
     def failure(self) -> Path:
@@ -137,7 +139,7 @@ class Study:
         for arm, labels, folder in self._ensembles() if self.settings.ensemble else ():
             runs[arm, labels].append(folder)
         found = compare_arms(runs, reference=self.settings.reference, leaked=self.leaked, root=self.folder)
-        write_json(self.folder / "comparison.json", found.to_json())
+        StudyFolder(self.folder).write_comparison(found)
         return found
 
     def _ensembles(self) -> Iterator[tuple[Arm, int, Path]]:
@@ -423,9 +425,10 @@ def _open_folder(study: Study, prints: Mapping[str, str]) -> None:
     folder = study.folder
     if folder.is_file():
         raise OutputError(f"{folder} is a file, and a folder for the study was meant: name another")
-    if (folder / "data.json").is_file():
-        before = read_json(folder / "data.json")["fingerprint"]
-        changed = [name for name in prints if before.get(name) != prints[name]]
+    on_disk = StudyFolder(folder)
+    before = on_disk.data()
+    if before is not None:
+        changed = [name for name in prints if before.fingerprint.get(name) != prints[name]]
         if changed:
             raise OutputError(
                 f"{folder} holds a study of other data ({', '.join(changed)} differ): name another folder for this one"
@@ -434,13 +437,13 @@ def _open_folder(study: Study, prints: Mapping[str, str]) -> None:
         raise OutputError(f"{folder} holds something that is no comparison: name another folder")
     else:
         splits = study.splits
-        about = {
-            "format": 1,
-            "fingerprint": dict(prints),
-            "rows": {name: len(part.rows) for name, part in splits.items()},
-            "labels": list(splits["train"].class_names),
-            "leaked": study.leaked,
-            "doctor": examine(splits["train"], splits["valid"], splits["test"]).to_json(),
-        }
-        write_json(folder / "data.json", about)
-    write_text(folder / "study.toml", to_toml({"study": "compare", **study.settings.to_mapping()}))
+        on_disk.write_data(
+            StudyData(
+                fingerprint=prints,
+                rows={name: len(part.rows) for name, part in splits.items()},
+                class_names=splits["train"].class_names,
+                leaked=tuple(study.leaked),
+                doctor=examine(splits["train"], splits["valid"], splits["test"]).to_json(),
+            )
+        )
+    on_disk.write_settings({"study": "compare", **study.settings.to_mapping()})

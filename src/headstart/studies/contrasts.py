@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, valid_accuracy
+from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estimate, valid_accuracy
 
 PRETRAINED = ("full", "frozen")
-ALPHA = 0.05
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ scratch   fresh weights throughout: what the pretraining is to be compared with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
+from headstart.runs.predictions import Predictions
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.setup import pick_device, pick_precision, pick_window
@@ -76,7 +77,7 @@ def finetune(
     with open_run(out, "finetune", settings.to_mapping(), resume=resume) as run:
         if run.done:
             log(f"{run.path} is done already")
-            return run.result()
+            return run.result_json()
         # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
         precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
         model = build_classifier(base.model, settings, len(data.labels)).to(device)
@@ -109,7 +110,8 @@ def finetune(
         if settings.prediction_files and team().is_main:
             _write_predictions(run.path, data, predicted)
         checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
-        run.finish(checkpoint, result, manifest, predictions_table(data.examples, data.labels, predicted))
+        texts = {name: part.rows for name, part in data.examples.items()}
+        run.finish(checkpoint, result, manifest, Predictions.of(data.labels, texts, predicted))
         return result
 
 
@@ -243,23 +245,3 @@ def _write_predictions(folder: Path, data: Data, predicted: Mapping[str, Floats]
 def _flops(model: Model, tokens: int, frozen: bool) -> float:
     """6 for each token and parameter of the layers; 0 once a frozen backbone's features are kept."""
     return 0.0 if frozen else 6.0 * tokens * sum(p.numel() for p in model.backbone.layers.parameters())
-
-
-def predictions_table(examples: Mapping[str, Examples], labels: Sequence[str], predicted: Mapping[str, Floats]) -> Any:
-    """One row for each scored example: where it stands, its text, its label, and a probability for each class."""
-    import pyarrow as pa
-
-    rows = [(name, i, row) for name in predicted for i, row in enumerate(examples[name].rows)]
-    probabilities = np.exp(np.concatenate(list(predicted.values())))
-    columns: dict[str, Any] = {
-        "split": [name for name, _, _ in rows],
-        "row": [i for _, i, _ in rows],
-        "path": [row.path for _, _, row in rows],
-        "line": [row.line for _, _, row in rows],
-        "text": [row.text for _, _, row in rows],
-        "second": pa.array([row.second for _, _, row in rows], pa.string()),
-        "label": [row.label for _, _, row in rows],
-        "predicted": [labels[k] for k in probabilities.argmax(1)],
-    }
-    columns |= {f"probability:{label}": probabilities[:, k] for k, label in enumerate(labels)}
-    return pa.table(columns)

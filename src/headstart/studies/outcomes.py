@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.checkpoints.folder import read_json
-from headstart.config import read_toml
 from headstart.errors import DataError
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
+from headstart.runs.predictions import Predictions
+from headstart.runs.run import RunFolder
 from headstart.studies import statistics
 from headstart.studies.contrasts import Contrasts, choose_contrasts
 from headstart.studies.statistics import ArmPredictions
@@ -34,15 +33,6 @@ ArmBudget = tuple[Arm, int]  # an arm, and how many labelled texts it learned fr
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """One run's predictions for each row of a split: (I, C) probabilities, and the right class of each row."""
-
-    probabilities: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class FinishedRun:
     path: Path
     seed: int
@@ -54,22 +44,11 @@ class FinishedRun:
 
 def read_run(path: Path) -> FinishedRun:
     """A finished run's predictions on valid and test."""
-    import pyarrow.parquet
-
-    result = read_json(path / "result.json")
-    class_names = tuple(result["labels"])
-    table = pyarrow.parquet.read_table(path / "predictions.parquet")
-    probabilities = np.stack([table[f"probability:{name}"].to_numpy() for name in class_names], axis=1)
-    class_id = {name: k for k, name in enumerate(class_names)}
-    labels = np.array([class_id[label] for label in table["label"].to_pylist()], dtype=np.int64)
-    splits = np.array(table["split"].to_pylist())
-    texts = np.array(table["text"].to_pylist(), dtype=object)
-    valid, test = (
-        Predictions(probabilities[splits == name], labels[splits == name], tuple(texts[splits == name]))
-        for name in ("valid", "test")
-    )
-    seed = read_toml(path / "run.toml").get("seed", 0)
-    return FinishedRun(path, seed, result["rows"]["train"], class_names, valid, test)
+    run = RunFolder(path)
+    result = run.result()
+    predictions = run.predictions(result.class_names)
+    valid, test = (predictions.split(name) for name in ("valid", "test"))
+    return FinishedRun(path, run.settings().get("seed", 0), result.rows["train"], result.class_names, valid, test)
 
 
 def compare_arms(
@@ -113,13 +92,13 @@ def compare_arms(
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
     """The comparison of fine-tuning runs that were made one by one: runs of one mode and one base are an arm."""
-    settings = {folder: read_toml(folder / "run.toml") for folder in folders}
+    settings = {folder: RunFolder(folder).settings() for folder in folders}
     several_bases = len({str(found["init"]) for found in settings.values()}) > 1
     grouped: dict[ArmBudget, list[Path]] = defaultdict(list)
     for folder, found in settings.items():
         mode, base = found["mode"], Path(found["init"]).name
         arm = Arm(f"{mode}:{base}" if several_bases else mode, mode, base)
-        grouped[arm, read_json(folder / "result.json")["rows"]["train"]].append(folder)
+        grouped[arm, RunFolder(folder).result().rows["train"]].append(folder)
     return compare_arms(grouped)
 
 
@@ -224,8 +203,9 @@ def _differences(
     return [replace(result, holm=p) for result, p in zip(results, corrected, strict=True)]
 
 
-def _correct(predictions: ArmPredictions) -> Any:
-    return predictions.probabilities[0].argmax(1) == predictions.labels
+def _correct(predictions: ArmPredictions) -> NDArray[np.bool_]:
+    correct: NDArray[np.bool_] = predictions.probabilities[0].argmax(1) == predictions.labels
+    return correct
 
 
 def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredictions]) -> list[WorthResult]:

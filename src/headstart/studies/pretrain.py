@@ -63,7 +63,7 @@ def pretrain(
     with open_run(out, "pretrain", settings.to_mapping(), resume=resume) as run:
         if run.done:
             log(f"{run.path} is done already")
-            return run.result()
+            return run.result_json()
         precision = pick_precision(settings, device, log)
         model = model.to(device)
         per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None

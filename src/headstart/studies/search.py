@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.runs.events import Evaluated, Event, OnEvent
+from headstart.runs.sweep import Trial
 from headstart.studies import storage
 from headstart.studies.axes import Axis
 from headstart.studies.claims import key_of
 from headstart.studies.storage import load_optuna
-from headstart.studies.trials import FREE, POLL, Pruned, Trial, Trials, outcome_of, waiting
+from headstart.studies.trials import FREE, POLL, Pruned, Trials, outcome_of, waiting
 
 if TYPE_CHECKING:
     import optuna

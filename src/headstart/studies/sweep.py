@@ -24,12 +24,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from headstart.checkpoints.folder import read_json
-from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError, HeadstartError, OutputError
-from headstart.files import holds_something, write_json, write_text
+from headstart.files import holds_something
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
+from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.claims import claim
 from headstart.studies.finetune import build_classifier, load_data, open_base
 from headstart.studies.labelled import fingerprint, read_splits
@@ -99,18 +98,15 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
     wanted = {"study": "sweep", **settings.to_mapping()}
     if settings.storage is not None:
         wanted["storage"] = without_password(settings.storage)
-    data = {
-        "format": 1,
-        "fingerprint": fingerprint(splits),
-        "rows": {name: len(part.rows) for name, part in splits.items()},
-        "labels": list(splits["train"].class_names),
-    }
+    rows = {name: len(part.rows) for name, part in splits.items()}
+    data = StudyData(fingerprint(splits), rows, splits["train"].class_names)
+    folder = StudyFolder(out)
     if out.is_file():
         raise OutputError(f"{out} is a file, and a folder for the sweep was meant: name another")
     if out.is_dir() and holds_something(out):
-        if not (out / "study.toml").is_file():
+        if not folder.begun:
             raise OutputError(f"{out} holds something that is no study: name another folder")
-        found = read_toml(out / "study.toml")
+        found = folder.settings()
         free = {*FREE, *(axis.name for axis in settings.axes)}  # what is varied has no value that all trials share
         keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(free)
         if keys:
@@ -118,13 +114,13 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
             raise OutputError(f"{out} holds another study (it differs in {names}): name another folder")
         if not resume:
             raise OutputError(f"the sweep in {out} was begun: add --resume to go on with it, or name another folder")
-        if (out / "data.json").is_file():
-            digests = read_json(out / "data.json")["fingerprint"]
-            changed = ", ".join(name for name, digest in fingerprint(splits).items() if digest != digests.get(name))
+        before = folder.data()
+        if before is not None:
+            changed = ", ".join(name for name, d in data.fingerprint.items() if d != before.fingerprint.get(name))
             if changed:
                 raise OutputError(f"{out} holds a sweep on other texts ({changed} differs): name another folder")
-    write_text(out / "study.toml", to_toml(wanted))
-    write_json(out / "data.json", data)
+    folder.write_settings(wanted)
+    folder.write_data(data)
 
 
 # --- a grid -----------------------------------------------------------------------------------------------------------
@@ -163,11 +159,10 @@ def _grid(study: Trials, combinations: Sequence[FinetuneSettings]) -> None:
 def _earlier(study: Trials, combinations: Sequence[FinetuneSettings]) -> list[FinetuneSettings]:
     """Runs that are done and that this grid does not ask for: an earlier one did."""
     found: list[FinetuneSettings] = []
-    for manifest in sorted((study.out / "runs").glob("*/manifest.json")):
-        recipe = manifest.parent / "run.toml"
-        mapping = {name: value for name, value in read_toml(recipe).items() if name != "study"}
-        one = FinetuneSettings.from_mapping(mapping, str(recipe))
-        if one not in combinations and study.folder(one) == manifest.parent:  # else its base has changed since
+    for run in StudyFolder(study.out).done():
+        mapping = {name: value for name, value in run.settings().items() if name != "study"}
+        one = FinetuneSettings.from_mapping(mapping, str(run.path))
+        if one not in combinations and study.folder(one) == run.path:  # else its base has changed since
             found.append(one)
     return found
 

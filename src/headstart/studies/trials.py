@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from headstart.checkpoints.folder import read_json
 from headstart.errors import HeadstartError, MissingExtra, OutputError
 from headstart.files import write_json
 from headstart.runs.events import OnEvent
+from headstart.runs.predictions import read_correct
+from headstart.runs.run import PREDICTIONS, RunFolder
+from headstart.runs.study import StudyFolder
+from headstart.runs.sweep import Sweep, Trial, plain, shown
 from headstart.studies.claims import fingerprint_of, key_of
-from headstart.studies.contrasts import ALPHA
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import p_values_against_best
@@ -32,68 +31,6 @@ INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set
 FREE = ("grid", "trials", "keep_models")  # may change when a sweep is gone on with
 ENDED = "ended.json"  # in the folder of a run that did not come to its end: {"error": …} or {"pruned": epoch}
 POLL = 0.5  # seconds between looks at what other processes do
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run and what came of it; without scores, an error or an epoch it is not done yet."""
-
-    run: str  # its folder, within the study's
-    settings: Mapping[str, Any]
-    valid: Mapping[str, float] | None = None
-    test: Mapping[str, float] | None = None
-    seconds: float | None = None
-    memory: int | None = None  # bytes at the peak: of the GPU where there is one, else of the process
-    error: str | None = None
-    pruned: int | None = None  # after this epoch
-    best: bool = False
-    chance: float | None = None  # of a difference from the best like its own on valid, were it as good as the best
-
-    @property
-    def score(self) -> tuple[float, float]:
-        """What is chosen by: accuracy on valid; of equal ones, the lower loss there. Test has no part in it."""
-        return (-math.inf, -math.inf) if self.valid is None else (self.valid["accuracy"], -self.valid["loss"])
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The table: every trial in order, the best marked."""
-
-    kind: Literal["grid", "search"]
-    swept: tuple[str, ...]
-    trials: tuple[Trial, ...]
-    texts: int | None = None  # of valid, where they were compared on
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """The names of the settings that the table shows."""
-        return tuple(dict.fromkeys(name for trial in self.trials for name in trial.settings))
-
-    @property
-    def best(self) -> Trial | None:
-        return next((trial for trial in self.trials if trial.best), None)
-
-    @property
-    def doubt(self) -> str | None:
-        """How sure it is that the best is the best; None where the answers are not here."""
-        chances = [trial.chance for trial in self.trials if trial.chance is not None]
-        if not chances or self.texts is None:
-            return None
-        alike, every = sum(chance >= ALPHA for chance in chances), len(chances)
-        which = "each" if alike == 0 else f"{alike}" if alike < every else "any"
-        others = "the other trial" if every == 1 else f"{which} of the {every} other trials"
-        said = "may be as good, as the difference could be chance" if alike else "is worse by more than chance"
-        return f"On the {self.texts:,} texts of valid {others} {said}."
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""
-        found = {"format": 1, **asdict(self)}
-        return {**found, "swept": list(self.swept), "trials": list(found["trials"])}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Sweep:
-        trials = tuple(Trial(**trial) for trial in found["trials"])
-        return cls(found["kind"], tuple(found["swept"]), trials, found.get("texts"))
 
 
 class Pruned(Exception):
@@ -118,7 +55,7 @@ class Trials:
         self.swept = tuple(axis.name for axis in settings.axes)
         self.found = Sweep("grid" if settings.grid else "search", self.swept, ())
         self.base = cache(fingerprint_of)
-        self.right = cache(right_on_valid)
+        self.right = cache(lambda folder: read_correct(folder / PREDICTIONS, "valid"))
 
     def folder(self, one: FinetuneSettings) -> Path:
         """The run folder of these settings, on these texts, from this base: the same whenever they are run."""
@@ -186,7 +123,7 @@ class Trials:
                         shutil.rmtree(self.out / trial.run / "model", ignore_errors=True)
             texts, trials = self.doubted(trials, best.run)
         self.found = replace(self.found, swept=self.swept, trials=tuple(trials), texts=texts)
-        write_json(self.out / "sweep.json", self.found.to_json())
+        StudyFolder(self.out).write_sweep(self.found)
 
     def doubted(self, trials: Sequence[Trial], best: str) -> tuple[int | None, Sequence[Trial]]:
         """How many texts valid has, and each trial with the chance of its difference from the best on them.
@@ -202,27 +139,16 @@ class Trials:
         return len(its), [replace(trial, chance=chances.get(trial.run)) for trial in trials]
 
 
-def right_on_valid(folder: Path) -> NDArray[np.bool_] | None:
-    """Which texts of valid a run that is done gave their label; None where its answers are not here."""
-    import pyarrow.parquet
-
-    path, only = folder / "predictions.parquet", [("split", "=", "valid")]
-    try:
-        found = pyarrow.parquet.read_table(path, columns=["label", "predicted"], filters=only).to_pydict()
-    except (pyarrow.ArrowException, OSError):
-        return None
-    return np.array([label == said for label, said in zip(*found.values(), strict=True)], dtype=bool)
-
-
 def outcome_of(folder: Path) -> dict[str, Any] | None:
     """What came of the run in a folder; None where it has not ended yet."""
-    if (folder / "manifest.json").is_file():
-        result, manifest = read_json(folder / "result.json"), read_json(folder / "manifest.json")
-        memory = manifest["peak_memory"]
+    run = RunFolder(folder)
+    if run.done:
+        result, manifest = run.result(), run.manifest()
+        memory = manifest.peak_memory
         return {
-            "valid": result["valid"],
-            "test": result["test"],
-            "seconds": manifest["seconds"],
+            "valid": result.valid,
+            "test": result.test,
+            "seconds": manifest.seconds,
             "memory": memory.get("gpu") or memory["resident"],
         }
     try:
@@ -230,24 +156,6 @@ def outcome_of(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:  # or taken away at this moment, by a process that tries again
         return None
     return ended
-
-
-def plain(name: str) -> str:
-    """A setting's name as a person says it.
-
-    >>> plain("batch_size")
-    'batch size'
-    """
-    return name.replace("_", " ")
-
-
-def shown(value: Any) -> str:
-    """A setting's value in few characters.
-
-    >>> shown(3.21987e-05), shown(0.5), shown("full"), shown(16)
-    ('3.22e-05', '0.5', 'full', '16')
-    """
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _tidy() -> None:

@@ -12,14 +12,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import MissingExtra
 from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, event_writer
-from headstart.runs.manifest import reset_peak_memory, surroundings
+from headstart.runs.manifest import Manifest, reset_peak_memory
+from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
 from headstart.training.distributed import agree, meet, patience, team
 from headstart.training.loop import Loop, State
@@ -92,7 +92,7 @@ class Run(RunFolder):
         checkpoint: Checkpoint | None,
         result: Mapping[str, Any],
         manifest: Mapping[str, Any],
-        predictions: pa.Table | None = None,
+        predictions: Predictions | None = None,
     ) -> None:
         """Write what a finished run has; the manifest last, and the checkpoints go."""
         if not team().is_main:
@@ -102,8 +102,9 @@ class Run(RunFolder):
             model_folder.save(checkpoint, self.path / "model")
         on_gpu = torch.cuda.is_available()
         name, memory = (torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()) if on_gpu else (None, None)
-        about = surroundings(str(torch.__version__), name, memory)
-        self.write_end(result, {**about, "seconds": self.seconds, **manifest}, predictions)
+        version = str(torch.__version__)
+        about = Manifest.now(torch=version, gpu=name, gpu_memory=memory, seconds=self.seconds, **manifest)
+        self.write_end(result, about, predictions)
 
 
 @contextmanager

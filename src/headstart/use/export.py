@@ -35,6 +35,8 @@ from headstart.files import new_file, new_folder
 from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Example, Examples, Text, read_examples
+from headstart.runs.predictions import read_scored
+from headstart.runs.run import PREDICTIONS
 from headstart.use.classifier import TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 
@@ -263,17 +265,12 @@ def _valid_texts(
         for line in examples.notes:
             log(line)
         return examples
-    path = Path(source) / "predictions.parquet"
+    path = Path(source) / PREDICTIONS
     if not path.is_file():
         return None
-    import pyarrow
-    import pyarrow.parquet
-
     try:
-        columns = ["line", "text", "second", "label"]
-        found = pyarrow.parquet.read_table(path, columns=columns, filters=[("split", "=", "valid")]).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise DataError(path, f"it does not hold a run's predictions ({reason})", fix="give --valid FILE") from None
-    rows = tuple(Example(row["text"], row["label"], row["second"], str(path), row["line"]) for row in found)
+        scored = read_scored(path, "valid")
+    except DataError as error:
+        raise DataError(path, error.problem, fix="give --valid FILE") from None
+    rows = tuple(Example(row.text, row.label, row.second, str(path), row.line) for row in scored)
     return Examples(rows) if rows else None
