@@ -210,7 +210,7 @@ def test_a_driver_that_is_not_installed(
 def test_a_server_that_says_nothing_is_given_up_within_the_time_out(
     world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: int, theirs: str
 ) -> None:
-    monkeypatch.setitem(storing.REACH, "connect_timeout", ours)
+    monkeypatch.setitem(storing.CONNECTION_OPTIONS, "connect_timeout", ours)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://anna@127.0.0.1:{silent.getsockname()[1]}/sweeps{theirs}"
         began = time.monotonic()
@@ -244,28 +244,28 @@ def test_one_machine_at_a_time_takes_a_trial_and_one_that_falls_silent_loses_its
 ) -> None:
     import sqlalchemy
 
-    monkeypatch.setattr(storing, "GRACE", 2)
+    monkeypatch.setattr(storing, "GRACE_PERIOD", 2)
     url = database.replace("postgresql://", "postgresql+psycopg://")
     machines = [SimpleNamespace(engine=sqlalchemy.create_engine(url)) for _ in range(2)]
     taken: list[float] = []
 
     def take() -> None:
-        with storing.alone(machines[1], "one"):
+        with storing.database_lock(machines[1], "one"):
             taken.append(time.monotonic())
 
     def wait_for(seconds: float) -> None:
         """The other wants a turn while we have it, for so many seconds or until it has its own."""
         taken.clear()
         other = threading.Thread(target=take, daemon=True)
-        with storing.alone(machines[0], "one"):
+        with storing.database_lock(machines[0], "one"):
             other.start()
             other.join(seconds)
             had_it = bool(taken)
         other.join(20)
         assert taken
-        assert had_it == (seconds > storing.GRACE)
+        assert had_it == (seconds > storing.GRACE_PERIOD)
 
-    with storing.alone(machines[0], "another search"):
+    with storing.database_lock(machines[0], "another search"):
         take()
     wait_for(0.5)
     wait_for(20)
@@ -279,8 +279,8 @@ def test_a_connection_whose_question_is_never_answered_is_given_up(
     """Else each question that follows, to roll back and to close, would wait as long."""
     import psycopg
 
-    monkeypatch.setattr(storing, "GRACE", 0.5)
-    connection = storing._connection().connect(
+    monkeypatch.setattr(storing, "GRACE_PERIOD", 0.5)
+    connection = storing._connection_class().connect(
         host="127.0.0.1", port=server.port, dbname="postgres", user="anna", password=PASSWORD
     )
     server.signal(signal.SIGSTOP)
@@ -292,12 +292,11 @@ def test_a_connection_whose_question_is_never_answered_is_given_up(
     assert connection.closed
 
 
-def test_one_queue_for_all_who_share_an_sqlite_file(world: Path, base: Path, tmp_path: Path) -> None:
+def test_one_queue_for_all_who_share_an_sqlite_file(tmp_path: Path) -> None:
     """SQLite itself would give a trial that waits to two who ask at once."""
 
     def queue(folder: str, url: str | None) -> Path:
-        given = settings(world, base, storage=url)
-        return storing.queue(trying.Trials(given, tmp_path / folder, {}, None, print))
+        return storing.queue_path(url, tmp_path / folder)
 
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     assert queue("a", url) == queue("b", url) == queue("b", f"{url}?timeout=5") == tmp_path / "shared.db"
@@ -306,7 +305,7 @@ def test_one_queue_for_all_who_share_an_sqlite_file(world: Path, base: Path, tmp
 
 
 @pytest.mark.parametrize("prune", [False, True])
-def test_a_process_that_was_held_for_dead_says_so_and_goes_on(
+def test_a_process_whose_trial_was_taken_over_says_so_and_goes_on(
     world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[float], prune: bool
 ) -> None:
     import optuna
@@ -318,7 +317,7 @@ def test_a_process_that_was_held_for_dead_says_so_and_goes_on(
         if not trained:  # another takes it for dead
             known = optuna.load_study(study_name=None, storage=url)
             known.tell(0, state=optuna.trial.TrialState.FAIL)
-            searching._bereft(known, known.trials[0])
+            searching._requeue_stale(known, known.trials[0])
         result = pretend(one, folder, on_event=on_event, **options)
         on_event(Evaluated(1, 1, {"accuracy": 0.5}, True))
         return result
@@ -326,7 +325,7 @@ def test_a_process_that_was_held_for_dead_says_so_and_goes_on(
     monkeypatch.setattr(trying, "finetune", slowly)
     said: list[str] = []
     found = sweep(settings(world, base, storage=url, trials=2, prune=prune), tmp_path / "s", log=said.append)
-    assert "this process gave no sign of life for 60 seconds: its trial went to another" in said
+    assert "this process sent no heartbeat for 60 seconds: another took over its trial" in said
     assert [trial["valid"]["accuracy"] for trial in found["trials"]] == trained
     assert len(trained) == 2  # what it had done is not done again
 
@@ -342,16 +341,16 @@ def test_what_is_told_is_what_the_server_said_last() -> None:
                 raise PendingRollbackError("Please rollback() fully before proceeding")  # noqa: B904
         except PendingRollbackError as error:
             raise RuntimeError("an exception") from error
-    assert storing._first_line(caught.value) == "connection refused"
+    assert storing._root_cause(caught.value) == "connection refused"
 
 
-def test_a_trial_whose_process_died_before_its_first_sign_of_life_is_run(
+def test_a_trial_whose_process_died_before_its_first_heartbeat_is_run(
     world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[float]
 ) -> None:
     import optuna
 
-    monkeypatch.setattr(storing, "HEARTBEAT", 1)
-    monkeypatch.setattr(storing, "GRACE", 1)
+    monkeypatch.setattr(storing, "HEARTBEAT_INTERVAL", 1)
+    monkeypatch.setattr(storing, "GRACE_PERIOD", 1)
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     sweep(settings(world, base, storage=url, trials=1), tmp_path / "s")
     known = optuna.load_study(study_name=None, storage=url)
@@ -367,8 +366,8 @@ def test_a_storage_that_is_back_soon_was_never_away_and_one_that_is_not_ends_the
 ) -> None:
     import sqlalchemy.exc
 
-    monkeypatch.setattr(storing, "HEARTBEAT", 0.01)
-    monkeypatch.setattr(storing, "GRACE", 0.5)
+    monkeypatch.setattr(storing, "HEARTBEAT_INTERVAL", 0.01)
+    monkeypatch.setattr(storing, "GRACE_PERIOD", 0.5)
     answers: list[Exception | None] = [None]
 
     class Storage:
@@ -377,17 +376,17 @@ def test_a_storage_that_is_back_soon_was_never_away_and_one_that_is_not_ends_the
             if answers[-1] is not None:
                 raise answers[-1]
 
-    with storing.Pulse(Storage(), 7) as pulse:
+    with storing.Heartbeat(Storage(), 7) as heartbeat:
         for _ in range(2):
             answers.append(sqlalchemy.exc.OperationalError("select", {}, Exception("gone")))
             time.sleep(0.3)
-            pulse.check()
+            heartbeat.check()
             answers.append(None)
             time.sleep(0.1)
         answers.append(sqlalchemy.exc.OperationalError("select", {}, Exception("gone")))
         time.sleep(0.7)
         with pytest.raises(sqlalchemy.exc.OperationalError, match="gone"):
-            pulse.check()
+            heartbeat.check()
 
 
 def test_ctrl_c_as_a_trial_has_ended_is_ctrl_c(
@@ -421,7 +420,7 @@ from headstart.studies import search, storage, trials
 from headstart.runs.events import Step
 
 _, seconds, grace, together, notes, *arguments = sys.argv
-storage.HEARTBEAT, storage.GRACE = 1, int(grace)
+storage.HEARTBEAT_INTERVAL, storage.GRACE_PERIOD = 1, int(grace)
 
 def pretend(one, folder, on_event, **options):
     with open(notes, "a") as file:
@@ -437,13 +436,13 @@ def pretend(one, folder, on_event, **options):
     manifest = {"seconds": 3.0, "peak_memory": {"resident": 7}, "device": "cpu", "parameters": {}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
-bereft = search._bereft
+requeue_stale = search._requeue_stale
 
 def slowly(known, trial):  # so that others look at the search meanwhile
     time.sleep(1.5)
-    bereft(known, trial)
+    requeue_stale(known, trial)
 
-trials.finetune, search._bereft = pretend, slowly
+trials.finetune, search._requeue_stale = pretend, slowly
 sys.argv = ["headstart", *arguments]
 main()
 """
@@ -569,7 +568,7 @@ def test_a_server_that_is_started_anew_in_the_midst_of_a_trial_is_not_noticed(
     until(lambda: bool(begun(tmp_path)), [worker])
     server.stop()
     try:
-        time.sleep(2)  # two signs of life are missed
+        time.sleep(2)  # two heartbeats are missed
     finally:
         server.start()
     ended_well(worker)

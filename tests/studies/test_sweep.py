@@ -560,7 +560,7 @@ def test_evaluations_within_an_epoch_are_reported_once_an_epoch() -> None:
         settings = asked(search=("lr=1,2",), prune=True)
         on_event = None
 
-    on_event = searching._listener(Study(), Known(), lambda: None)  # type: ignore[arg-type]
+    on_event = searching._event_handler(Study(), Known(), lambda: None)  # type: ignore[arg-type]
     for epoch in (0.4, 0.8, 1.2, 1.6, 2.0, 2.4):
         on_event(Evaluated(epoch, 0, {"accuracy": epoch}, True))
     assert reports == [(1, 1.2), (2, 2.0)]
@@ -585,7 +585,7 @@ def test_a_last_trial_that_another_machine_took_is_not_run(
 ) -> None:
     import optuna
 
-    original = searching._next
+    original = searching._run_trial
     outcome = {"valid": {"accuracy": 0.5, "loss": 1.0}, "test": None, "seconds": 1.0, "memory": 1}
 
     def late(study: Any, known: optuna.Study, *rest: Any) -> None:
@@ -598,7 +598,7 @@ def test_a_last_trial_that_another_machine_took_is_not_run(
             )
         original(study, known, *rest)
 
-    monkeypatch.setattr(searching, "_next", late)
+    monkeypatch.setattr(searching, "_run_trial", late)
     found = trials(sweep(settings(world, base, search=("lr=1e-4..1e-1",), trials=2), tmp_path / "s"))
     assert len(trained) == 1
     assert [trial.settings["lr"] for trial in found] == [trained[0].lr, 0.09]
@@ -616,12 +616,12 @@ def test_a_trial_whose_process_dies_each_time_is_given_up(
     for attempt in range(3):
         trial = known.ask()
         assert trial.suggest_float("lr", 1e-4, 1e-1) == known.trials[0].params["lr"]
-        assert len(searching._firsts(known.trials)) == 1
+        assert len(searching._counted(known.trials)) == 1
         known.tell(trial, state=optuna.trial.TrialState.FAIL)
-        searching._bereft(known, known.trials[-1])
+        searching._requeue_stale(known, known.trials[-1])
         assert [t.state for t in known.trials[attempt + 1 :]] == states[attempt : attempt + 1]
-    (row,) = searching._rows(study, known)
-    assert row.error == "the process that ran it ended without a word, 3 times"
+    (row,) = searching._table(study, known)
+    assert row.error == "the process that ran it died, 3 times"
 
 
 def test_without_optuna_a_search_is_one_line_and_a_grid_runs(
@@ -691,7 +691,7 @@ from headstart.studies import storage, sweep
 from headstart.studies.settings import SweepSettings
 
 torch.set_num_threads(1)
-storage.HEARTBEAT, storage.GRACE = 1, 3
+storage.HEARTBEAT_INTERVAL, storage.GRACE_PERIOD = 1, 3
 settings = SweepSettings.from_mapping(json.loads(sys.argv[1]), "test")
 sweep.sweep(settings, sys.argv[2], resume=True, log=lambda text: print(text, flush=True))
 """

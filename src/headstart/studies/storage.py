@@ -1,7 +1,11 @@
-"""The database of a search, which several processes share: to reach it, to take turns, to give signs of life.
+"""The database of a search, shared by several processes: Optuna's tables in an SQLite file or on a PostgreSQL server.
 
-It is an SQLite file, for the processes of one machine, or a PostgreSQL server. One that is away is waited for; one that
-stays away, or never answers, ends the search with one line.
+Optuna brings the storage, its heartbeat table and `fail_stale_trials`. What is added here is what it lacks:
+
+- A server that is away is waited for, up to the grace period, and one that never answers ends the search with one line.
+  Optuna's own heartbeat thread ends at the first error, without a word, and the trial counts as stale.
+- A trial whose process died before its first heartbeat never becomes stale for Optuna.
+- One process at a time takes a trial: SQLite would give a waiting trial to two processes that ask at the same moment.
 """
 
 from __future__ import annotations
@@ -17,18 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import ConfigError, MissingExtra, OutputError
-from headstart.studies.claims import claim
-from headstart.studies.trials import POLL, Trials
+from headstart.studies.locks import wait_for_lock
 
 if TYPE_CHECKING:
     import optuna
 
-Bereft = Callable[["optuna.Study", "optuna.trial.FrozenTrial"], None]
+OnStale = Callable[["optuna.Study", "optuna.trial.FrozenTrial"], None]
 
-HEARTBEAT, GRACE = 15, 60  # seconds: between signs of life, and without one until a trial is given to another
-OPENINGS = 5  # how often the tables are made, where others make them at the same moment
-# A server that is gone without a word is noticed in half a minute; what the URL says of these goes before.
-REACH = {
+HEARTBEAT_INTERVAL = 15  # seconds
+GRACE_PERIOD = 60  # seconds without a heartbeat after which another process takes over a trial
+CREATE_ATTEMPTS = 5  # at the tables, which another machine may create at the same moment
+RETRY = 0.5  # seconds before asking a server again
+# A server that is gone is noticed in half a minute. Options in the URL have precedence.
+CONNECTION_OPTIONS = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -38,27 +43,27 @@ REACH = {
 
 
 @contextmanager
-def opened(study: Trials, bereft: Bereft) -> Iterator[optuna.storages.RDBStorage]:
-    """The database that holds the search; an error that says which one it is where it cannot be used.
+def open_storage(url: str, queue: Path, on_stale: OnStale) -> Iterator[optuna.storages.RDBStorage]:
+    """The database that holds the search; one that cannot be used is an error that names it.
 
-    `bereft` is called for a trial whose process gives no sign of life.
+    `on_stale` is called for a trial whose process sent no heartbeat for the grace period.
     """
-    named = without_password(study.settings.storage or _url(study))
+    shown = without_password(url)
     try:
-        storage = _connect(study, bereft)
+        storage = _create_storage(url, queue, on_stale)
     except ImportError as error:
-        driver = _first_line(error)
         problem = (
-            f"{named} needs a driver that is not installed ({driver}): for PostgreSQL, pip install 'headstart[sweep]'"
+            f"{shown} needs a driver that is not installed ({_root_cause(error)}): "
+            "for PostgreSQL, pip install 'headstart[sweep]'"
         )
         raise ConfigError("storage", [problem]) from None
-    except failures() as error:
-        raise ConfigError("storage", [f"{named} cannot be opened: {_first_line(error)}"]) from None
+    except storage_errors() as error:
+        raise ConfigError("storage", [f"{shown} cannot be opened: {_root_cause(error)}"]) from None
     try:
         yield storage
-    except failures() as error:
+    except storage_errors() as error:
         raise OutputError(
-            f"the storage {named} cannot be used any more ({_first_line(error)}): "
+            f"the storage {shown} cannot be used any more ({_root_cause(error)}): "
             "the runs that are done are kept; run the same command with --resume when it is back"
         ) from None
     finally:
@@ -66,140 +71,138 @@ def opened(study: Trials, bereft: Bereft) -> Iterator[optuna.storages.RDBStorage
         storage.engine.dispose()
 
 
-def _connect(study: Trials, bereft: Bereft) -> Any:
+def _create_storage(url: str, queue: Path, on_stale: OnStale) -> Any:
     optuna = load_optuna()
     import sqlalchemy.exc
 
-    made = sqlalchemy.engine.make_url(_url(study))
-    options: dict[str, Any] = {"pool_pre_ping": True}  # a server that was started anew has forgotten us
-    if made.drivername == "sqlite":
-        options = {"connect_args": {"timeout": GRACE}}
-    elif made.drivername == "postgresql+psycopg":
-        options["connect_args"] = {name: value for name, value in REACH.items() if name not in made.query}
+    # PostgreSQL is reached through psycopg unless the URL names another driver.
+    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    parsed = sqlalchemy.engine.make_url(url)
+    options: dict[str, Any] = {"pool_pre_ping": True}  # after a restart, connections in the pool are dead
+    if parsed.drivername == "sqlite":
+        options = {"connect_args": {"timeout": GRACE_PERIOD}}
+    elif parsed.drivername == "postgresql+psycopg":
+        options["connect_args"] = {name: v for name, v in CONNECTION_OPTIONS.items() if name not in parsed.query}
 
-    def connect() -> Any:
-        with turn(queue(study)), stable(optuna):
+    def create() -> Any:
+        with wait_for_lock(queue), no_heartbeat_warnings():
             return optuna.storages.RDBStorage(
-                _url(study),
+                url,
                 engine_kwargs=options,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=bereft,
+                heartbeat_interval=HEARTBEAT_INTERVAL,
+                grace_period=GRACE_PERIOD,
+                heartbeat_stale_trial_callback=on_stale,
             )
 
-    for left in reversed(range(OPENINGS)):
+    for attempts_left in reversed(range(CREATE_ATTEMPTS)):
         try:
-            storage = connect()
+            storage = create()
             break
         except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
-            if not left:
+            if not attempts_left:
                 raise
-            time.sleep(POLL)  # another machine made the tables at the same moment
-    if made.drivername == "postgresql+psycopg":
-        sqlalchemy.event.listen(storage.engine, "do_connect", _Reach())
-        storage.engine.dispose()  # from here on, connections of that kind
+            time.sleep(RETRY)
+    if parsed.drivername == "postgresql+psycopg":
+        sqlalchemy.event.listen(storage.engine, "do_connect", _RetryingConnect())
+        storage.engine.dispose()  # so that every connection from here on is made by it
     return storage
 
 
-class _Reach:
-    """Connects to a server; one that is away is waited for, up to `GRACE` seconds in all."""
+class _RetryingConnect:
+    """Connects to a server; one that is away is waited for, up to the grace period in all."""
 
     def __init__(self) -> None:
-        self._since: float | None = None  # when it was found to be away
+        self._away_since: float | None = None
 
     def __call__(self, dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
         import psycopg
 
         while True:
             try:
-                found = _connection().connect(*arguments, **options)
+                connection = _connection_class().connect(*arguments, **options)
             except psycopg.Error:
-                self._since = self._since or time.monotonic()
-                if time.monotonic() - self._since >= GRACE:
+                self._away_since = self._away_since or time.monotonic()
+                if time.monotonic() - self._away_since >= GRACE_PERIOD:
                     raise
-                time.sleep(POLL)
+                time.sleep(RETRY)
             else:
-                self._since = None
-                return found
+                self._away_since = None
+                return connection
 
 
 @cache
-def _connection() -> Any:
-    """The kind of connection that does not wait for ever: a server may be frozen on a machine that still answers."""
+def _connection_class() -> Any:
+    """A connection with a time limit on every query: a server may be frozen on a machine that still answers."""
     import psycopg
 
     class Connection(psycopg.Connection[Any]):
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-            """Every question passes here."""
-            began, most = time.monotonic(), 2 * GRACE if timeout is None else timeout
+            """Every query passes here."""
+            start, limit = time.monotonic(), 2 * GRACE_PERIOD if timeout is None else timeout
             try:
-                return super().wait(gen, interval, most)
+                return super().wait(gen, interval, limit)
             except psycopg.Error:
-                if time.monotonic() - began >= most:
-                    self.pgconn.finish()  # it cannot be asked anything else
+                if time.monotonic() - start >= limit:
+                    self.pgconn.finish()  # else the rollback that follows would wait as long
                 raise
 
     return Connection
 
 
-def _url(study: Trials) -> str:
-    """Where the search is kept; PostgreSQL is spoken to through psycopg unless the URL names another driver."""
-    url = study.settings.storage or f"sqlite:///{(study.out / 'study.db').resolve()}"
-    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+class Heartbeat:
+    """A thread that records a trial's heartbeats. Errors are tolerated for less than the grace period."""
 
+    def __init__(self, storage: Any, trial_id: int) -> None:
+        self._storage, self._trial_id = storage, trial_id
+        self._stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._record, daemon=True)
 
-class Pulse:
-    """Signs of life of a trial, from a thread beside it. A storage that is back within `GRACE` was never away."""
-
-    def __init__(self, storage: Any, trial: int) -> None:
-        self._storage, self._trial = storage, trial
-        self._over = threading.Event()
-        self._lost: Exception | None = None
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-
-    def __enter__(self) -> Pulse:
-        self._storage.record_heartbeat(self._trial)
+    def __enter__(self) -> Heartbeat:
+        self._storage.record_heartbeat(self._trial_id)
         self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._over.set()
+        self._stop.set()
         self._thread.join()
 
-    def _beat(self) -> None:
+    def _record(self) -> None:
         last = time.monotonic()
-        while not self._over.wait(HEARTBEAT):
+        while not self._stop.wait(HEARTBEAT_INTERVAL):
             try:
-                self._storage.record_heartbeat(self._trial)
+                self._storage.record_heartbeat(self._trial_id)
                 last = time.monotonic()
-            except failures() as error:
-                if time.monotonic() - last >= GRACE:
-                    self._lost = error
+            except storage_errors() as error:
+                if time.monotonic() - last >= GRACE_PERIOD:
+                    self._error = error
                     return
 
     def check(self) -> None:
-        """Raises what the storage answered last, once it is away for good: another has the trial by then."""
-        if self._lost is not None:
-            raise self._lost
+        """Raises the storage's error once it is away for good: by then another process has taken over the trial."""
+        if self._error is not None:
+            raise self._error
 
 
-def adopt(storage: Any, running: set[int]) -> None:
-    """A first sign of life for trials that have none: who took one may have died before, and its minute counts now."""
+def record_first_heartbeats(storage: Any, running: set[int]) -> None:
+    """For running trials that have none: a process may die before its first, and the trial must become stale too."""
     import sqlalchemy
 
     if not running:
         return
-    known = sqlalchemy.table("trial_heartbeats", sqlalchemy.column("trial_id"))
+    heartbeats = sqlalchemy.table("trial_heartbeats", sqlalchemy.column("trial_id"))
     with storage.engine.connect() as connection:
-        found = connection.execute(sqlalchemy.select(known.c.trial_id).where(known.c.trial_id.in_(running)))
-        silent = running.difference(found.scalars())
-    for trial in silent:
-        storage.record_heartbeat(trial)
+        recorded = connection.execute(
+            sqlalchemy.select(heartbeats.c.trial_id).where(heartbeats.c.trial_id.in_(running))
+        )
+        missing = running.difference(recorded.scalars())
+    for trial_id in missing:
+        storage.record_heartbeat(trial_id)
 
 
 @contextmanager
-def alone(storage: Any, name: str) -> Iterator[None]:
-    """One at a time, over all machines: PostgreSQL keeps the lock, and takes it from who falls silent with it."""
+def database_lock(storage: Any, name: str) -> Iterator[None]:
+    """One process at a time, over all machines: PostgreSQL holds the lock, and takes it from a holder that hangs."""
     import sqlalchemy
 
     if storage.engine.dialect.name != "postgresql":
@@ -207,41 +210,30 @@ def alone(storage: Any, name: str) -> Iterator[None]:
         return
     connection = storage.engine.connect()
     try:
-        connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{GRACE}s'"))
+        connection.execute(sqlalchemy.text(f"SET LOCAL idle_in_transaction_session_timeout = '{GRACE_PERIOD}s'"))
         connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
         yield
     finally:
-        with suppress(*failures()):
+        with suppress(*storage_errors()):
             connection.close()
 
 
-@contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """Wait until what `path` stands for is ours."""
-    while True:
-        with claim(path) as ours:
-            if ours:
-                yield
-                return
-        time.sleep(POLL / 10)
-
-
-def queue(study: Trials) -> Path:
+def queue_path(url: str | None, out: Path) -> Path:
     """Who holds the lock on this may take a trial: beside an SQLite file, whichever folders its users work in."""
-    found = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", study.settings.storage or "")
-    file = Path(found[1]).resolve() if found else None
-    return file if file is not None and file.parent.is_dir() else study.out / "runs" / "next"
+    match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", url or "")
+    file = Path(match[1]).resolve() if match else None
+    return file if file is not None and file.parent.is_dir() else out / "runs" / "next"
 
 
-def failures() -> tuple[type[Exception], ...]:
-    """What a database that is not there, or does not let us in, raises."""
+def storage_errors() -> tuple[type[Exception], ...]:
+    """What a database that is not there, or refuses us, raises."""
     import sqlalchemy.exc
 
     return sqlalchemy.exc.SQLAlchemyError, load_optuna().exceptions.StorageInternalError
 
 
 def load_optuna() -> Any:
-    """The package, without its chatter; or one line that says what to install."""
+    """The package, without its log; or one line that says what to install."""
     try:
         import optuna
     except ImportError:
@@ -251,16 +243,16 @@ def load_optuna() -> Any:
 
 
 @contextmanager
-def stable(optuna: Any) -> Iterator[None]:
-    """Signs of life are an experiment to Optuna, and to be given by its own loop; we know."""
+def no_heartbeat_warnings() -> Iterator[None]:
+    """Optuna marks heartbeats as experimental, and warns where they are used outside its own loop."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore", load_optuna().exceptions.ExperimentalWarning)
         warnings.filterwarnings("ignore", "Heartbeat of storage")
         yield
 
 
-def _first_line(error: BaseException) -> str:
-    """What was wrong at the bottom of it. A session that asks again after an error complains of its own state only."""
+def _root_cause(error: BaseException) -> str:
+    """The first line of it. A session that is used again after an error complains of its own state only."""
     while inner := error.__cause__ or (error.__context__ if "rollback()" in str(error) else None):
         error = inner
     return str(error).strip().split("\n", 1)[0]
