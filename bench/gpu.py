@@ -40,7 +40,7 @@ EPOCHS = 10_680  # steps of ten epochs of SST at batch 8: too short a run to be 
 
 # what a kernel is for, by its name: the first that fits
 WORK = {
-    "slopes": r"^_kernel$",
+    "gradients of the loss": r"^_kernel$",
     "attention": r"flash|sdpa|fmha",
     "products": r"gemm|nvjet|cutlass|splitK",
     "optimizer": r"multi_tensor|adam",

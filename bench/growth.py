@@ -21,6 +21,7 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training.objectives import Causal
 from headstart.training.optim import build_optimizer
+from headstart.training.settings import OptimizerSettings
 
 MIDDLE = (
     {"length": 256, "width": 256, "vocabulary": 32_000, "batch": 64}
@@ -74,7 +75,7 @@ def parts() -> dict[str, float]:
     """Milliseconds of one step that are the batch's, and the optimizer's."""
     model, flat, _ = built(**MIDDLE)
     model.to(DEVICE)
-    optimizer = build_optimizer(model, lr=1e-4)
+    optimizer = build_optimizer(model, OptimizerSettings(lr=1e-4))
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
     moved = seconds(lambda: flat[0].to(DEVICE), 5)

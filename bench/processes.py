@@ -41,22 +41,22 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
     torch.manual_seed(0)
     model = Model.build(preset("lab"), NextTokenConfig())
     flat, _ = lab_batches(model.config.vocabulary, batch * ROWS, LENGTH, count=1)
-    with process_group() as team:
+    with process_group() as parallel:
         settings = TrainingSettings(
             steps=steps + 1,
             lr=1e-4,
             save_every=10**9,
             evaluate_every=10**9,
             shard=split,
-            accumulate=batch // team.world_size,
+            accumulate=batch // parallel.world_size,
         )
         losses, began = [], 0.0
-        for event in Loop(model, Causal(), Given(flat), settings).run():
+        for event in Loop(model, Causal(), Given(flat), settings, parallel=parallel).run():
             if isinstance(event, Step):
                 losses.append(event.loss)
                 began = began or time.perf_counter()  # the first step is for warming up
         seconds = time.perf_counter() - began
-        if team.is_main:
+        if parallel.is_main:
             tokens = steps * batch * ROWS * LENGTH / seconds
             out.write_text(json.dumps({"loss": losses[0], "tokens": tokens}), encoding="utf-8")
 

@@ -21,8 +21,8 @@ from headstart.model.presets import preset
 from headstart.runs.events import Saved, Step
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal
+from headstart.training.run_checkpoint import CheckpointWriter
 from headstart.training.settings import TrainingSettings
-from headstart.training.state import Saver
 
 TOKENS, WINDOW, STEPS, REPEATS = 2048, 256, 12, 3
 RHYTHM = 100  # steps between checkpoints in a run that saves often
@@ -50,14 +50,14 @@ def run(save_every: int | None) -> float:
     loop = Loop(model, Causal(), RandomBatches(model.config.vocabulary), settings)
     began = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        saver = Saver(Path(folder), keep=2)
+        writer = CheckpointWriter(Path(folder), keep=2)
         for event in loop.run():
             if isinstance(event, Step) and event.step == 1:
                 began = time.perf_counter()
             if isinstance(event, Saved) and save_every is not None:
-                saver.save(event.state)
+                writer.save(event.state)
         seconds = time.perf_counter() - began
-        saver.wait()
+        writer.wait()
     return seconds
 
 

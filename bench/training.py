@@ -36,9 +36,9 @@ from headstart.model.model import Model
 from headstart.model.positions import sinusoidal
 from headstart.model.presets import preset
 from headstart.runs.events import Step
+from headstart.training.hardware import autocast, choose_precision
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
-from headstart.training.precision import autocast, choose_precision
 from headstart.training.settings import TrainingSettings
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -42,10 +42,10 @@ from headstart.reading.examples import Examples, read_examples
 from headstart.runs.events import Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.hardware import Precision
 from headstart.training.inference import classify, language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
-from headstart.training.precision import Precision
 from headstart.training.settings import TrainingSettings
 from headstart.use.generate import Sampling, generate
 

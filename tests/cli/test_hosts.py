@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.training.state import read_newest
+from headstart.training.run_checkpoint import read_newest
 from tests.cli.test_torchrun import headstart, losses, run, settings
 
 pytestmark = pytest.mark.slow

@@ -16,9 +16,9 @@ from headstart.runs.run import RunFolder
 from headstart.studies.finetune import build_classifier, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.hardware import Precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
-from headstart.training.precision import Precision
 from headstart.use.evaluate import evaluate
 
 

@@ -15,8 +15,9 @@ import pytest
 from headstart.errors import OutputError
 from headstart.runs.events import Saved, Step
 from headstart.training.driver import Run, open_run
-from headstart.training.loop import Loop, State
-from headstart.training.state import write_state
+from headstart.training.loop import Loop
+from headstart.training.run_checkpoint import write_checkpoint
+from headstart.training.run_state import RunState
 from tests.training.test_loop import examples, losses, make_loop
 
 SETTINGS: dict[str, Any] = {"lr": 0.001, "mode": "full", "names": ["a", "b"]}
@@ -152,7 +153,7 @@ def test_a_damaged_checkpoint_is_said(begin: Begin) -> None:
     run = begin("run")
     with pytest.raises(RuntimeError):
         run.train(make_loop(save_every=4), on_event=pull_the_plug(at=6))
-    broken = write_state(run.checkpoints, State({}, {"step": 5}), keep=5)
+    broken = write_checkpoint(run.checkpoints, RunState({}, {"step": 5}), keep=5)
     (broken / "state.safetensors").write_bytes(b"")
     said: list[str] = []
     run.train(make_loop(save_every=4), log=said.append)
@@ -184,7 +185,7 @@ def test_the_first_control_c_asks_and_the_second_stops_at_once(begin: Begin) -> 
         if isinstance(event, Step):
             steps.append(event.step)
             signal.raise_signal(signal.SIGINT)
-            assert loop.stopping
+            assert loop.saving.stop_requested
             signal.raise_signal(signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)

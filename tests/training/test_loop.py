@@ -24,14 +24,17 @@ from headstart.errors import TrainingError
 from headstart.metrics import Scores, score
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.hardware import Precision
 from headstart.training.inference import classify
-from headstart.training.loop import Loop, State
+from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification, MaskedTokens
-from headstart.training.precision import Precision
+from headstart.training.run_state import RunState, restore_state
 from headstart.training.settings import TrainingSettings
+from headstart.training.stepper import CompiledStepper
 
 FLOAT32 = Precision(None, None)
 PINNED = Path(__file__).parent / "pinned.json"
@@ -57,15 +60,17 @@ def classifier(dropout: float = 0.0, **changes: Any) -> Model:
     return Model.build(config, ClassifierConfig(classes=2, pool="mean", dropout=dropout))
 
 
-def make_loop(data: EncodedExamples | None = None, model: Model | None = None, **changes: Any) -> Loop:
+def make_loop(
+    data: EncodedExamples | None = None, model: Model | None = None, parallel: Parallel = SINGLE, **changes: Any
+) -> Loop:
     data = examples(32) if data is None else data
     settings = TrainingSettings(**{"epochs": 2, "lr": 3e-3, "weight_decay": 0.0, **changes})
 
     def validate(model: Model) -> Scores:
-        return score(classify(model, data, FLOAT32), data.labels)
+        return score(classify(model, data, FLOAT32, parallel=parallel), data.labels)
 
     batches = ExampleBatches(data, settings.seed, settings.batch_size)
-    return Loop(model or classifier(), Classification(), batches, settings, validate)
+    return Loop(model or classifier(), Classification(), batches, settings, validate, parallel=parallel)
 
 
 def losses(events: list[Event]) -> list[float]:
@@ -85,7 +90,7 @@ def test_it_learns_32_rows_by_heart() -> None:
 
 
 def test_what_it_yields(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headstart.training.loop.PAUSE", 0.0)
+    monkeypatch.setattr("headstart.training.saving.LEAST_SECONDS", 0.0)
     loop = make_loop(examples(20), epochs=2, batch_size=8)
     events = list(loop.run())
     kinds = [type(event).__name__ for event in events]
@@ -148,7 +153,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate": 3},
     "muon": {"optimizer": "muon"},
     "average": {"average": 0.9},
-    "thawing": {"unfreeze": 1, "epochs": 4},
+    "unfreezing": {"unfreeze": 1, "epochs": 4},
     "patience": {"patience": 2, "epochs": 8, "lr": 1e-7},
     "redrawn": {"reinitialise": 1},
     "rates": {"layer_decay": 0.7, "head_lr": 5.0, "schedule": "one-cycle", "clip": 0.1},
@@ -166,26 +171,26 @@ def test_going_on_from_any_state_is_never_having_stopped(name: str) -> None:
     states = [event.state for event in events if isinstance(event, Saved)]
     for state in states[:: max(1, len(states) // 4)]:
         again = make_loop(data, classifier(dropout), **options)
-        again.restore(through_disk(state))
+        restore_state(again, through_disk(state))
         rest = list(again.run())
         assert losses(rest) == losses(events)[state.numbers["step"] :]
         assert all(value.equal(weights(again.model)[key]) for key, value in weights(straight.model).items())
-        assert again.best == straight.best
+        assert again.early_stopping.best == straight.early_stopping.best
         last = [e for e in rest if isinstance(e, Finished)]
         assert last == [e for e in events if isinstance(e, Finished)]
 
 
-def through_disk(state: State) -> State:
+def through_disk(state: RunState) -> RunState:
     """As a state comes back: its numbers through JSON, its tensors as copies."""
-    return State({k: v.clone() for k, v in state.tensors.items()}, json.loads(json.dumps(state.numbers)))
+    return RunState({k: v.clone() for k, v in state.tensors.items()}, json.loads(json.dumps(state.numbers)))
 
 
 def test_a_state_of_another_model_is_refused() -> None:
     saved = next(event for event in make_loop(save_every=1).run() if isinstance(event, Saved))
     with pytest.raises(TrainingError, match="other names"):
-        make_loop(model=classifier(layers=3)).restore(through_disk(saved.state))
+        restore_state(make_loop(model=classifier(layers=3)), through_disk(saved.state))
     with pytest.raises(TrainingError, match="has shape"):
-        make_loop(model=classifier(feed_forward=40)).restore(through_disk(saved.state))
+        restore_state(make_loop(model=classifier(feed_forward=40)), through_disk(saved.state))
 
 
 def test_asked_to_stop_it_saves_and_ends() -> None:
@@ -194,10 +199,10 @@ def test_asked_to_stop_it_saves_and_ends() -> None:
     for event in loop.run():
         events.append(event)
         if isinstance(event, Step) and event.step == 2:
-            loop.stopping = True
+            loop.saving.stop_requested = True
     assert [type(e).__name__ for e in events] == ["Step", "Step", "Saved"]
     again = make_loop(examples(40), batch_size=8)
-    again.restore(through_disk(events[-1].state))  # type: ignore[union-attr]
+    restore_state(again, through_disk(events[-1].state))  # type: ignore[union-attr]
     straight = make_loop(examples(40), batch_size=8)
     assert losses(list(straight.run())) == losses(events) + losses(list(again.run()))
 
@@ -243,7 +248,7 @@ def test_patience_ends_it_early() -> None:
     assert finished.reason == "patience"
 
 
-def test_thawing_trains_from_the_top() -> None:
+def test_unfreezing_trains_from_the_top() -> None:
     loop = make_loop(epochs=4, unfreeze=1, weights="last")
     before = weights(loop.model)
     moved: list[set[str]] = []
@@ -280,14 +285,14 @@ class Failing(Classification):
 
 def test_a_loss_that_is_no_number_stops_the_run() -> None:
     loop = make_loop()
-    loop.spread.module.objective = Failing({3})
+    loop.parallel_model.loss.objective = Failing({3})
     with pytest.raises(TrainingError, match=r"became nan at step 3 \(learning rate"):
         list(loop.run())
 
 
 def test_bad_steps_can_be_left_out() -> None:
     loop = make_loop(skip_bad_steps=2)
-    loop.spread.module.objective = Failing({2, 5})
+    loop.parallel_model.loss.objective = Failing({2, 5})
     before: dict[str, Tensor] = {}
     events = []
     for event in loop.run():
@@ -297,7 +302,7 @@ def test_bad_steps_can_be_left_out() -> None:
         events.append(event)
     assert [e.step for e in events if isinstance(e, Skipped)] == [2, 5]
     third = make_loop(skip_bad_steps=1)
-    third.spread.module.objective = Failing({2, 5})
+    third.parallel_model.loss.objective = Failing({2, 5})
     with pytest.raises(TrainingError, match="at step 5"):
         list(third.run())
 
@@ -308,7 +313,7 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result() -> None:
     expected = losses(list(plain.run()))
     largest = max(plain.batches.batch(e, s).ids.shape[0] for e in range(2) for s in range(4))
     tight = make_loop(data)
-    tight.spread.module.objective = Failing(set(), limit=largest - 1)
+    tight.parallel_model.loss.objective = Failing(set(), limit=largest - 1)
     events = list(tight.run())
     assert [e.shares for e in events if isinstance(e, Halved)] == [2]
     np.testing.assert_allclose(losses(events), expected, rtol=1e-5)
@@ -316,7 +321,7 @@ def test_out_of_memory_halves_the_micro_batch_with_the_same_result() -> None:
 
 def test_out_of_memory_twice_is_an_error_with_the_numbers() -> None:
     loop = make_loop()
-    loop.spread.module.objective = Failing(set(), limit=3)
+    loop.parallel_model.loss.objective = Failing(set(), limit=3)
     with pytest.raises(TrainingError, match=r"out of memory at step 1, with \d+ tokens in 2 micro-batches"):
         list(loop.run())
 
@@ -380,43 +385,48 @@ def compiled_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: original(module, backend="eager"))
 
 
+def is_compiled(model: Model) -> bool:
+    return any(layer._compiled_call_impl is not None for layer in model.backbone.layers)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the tracer looks at it
-def test_compiled_layers_learn_the_same_and_end_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_layers_learn_the_same_and_end_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_plainly(monkeypatch)
     expected = losses(list(make_loop(compile="no").run()))
     loop = make_loop(compile="yes")
-    inside: list[bool] = []
+    during_validation: list[bool] = []
     validate = loop.validate
     assert validate is not None
 
     def watched(model: Model) -> Scores:
-        inside.append(any(layer._compiled_call_impl is not None for layer in model.backbone.layers))
+        during_validation.append(is_compiled(model))
         return validate(model)
 
     loop.validate = watched
-    assert loop.compiled and all(layer._compiled_call_impl is not None for layer in loop.model.backbone.layers)
+    assert isinstance(loop.stepper, CompiledStepper) and is_compiled(loop.model)
     assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
-    assert inside == [False, False]
-    assert all(layer._compiled_call_impl is None for layer in loop.model.backbone.layers)
+    assert during_validation == [False, False]
+    assert not is_compiled(loop.model)
 
 
-@pytest.mark.parametrize("asked", ["auto", "yes"])
-def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    """No compiler, say: a run that did not ask for it goes on, one that did is told."""
+@pytest.mark.parametrize("required", [False, True])
+def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, required: bool) -> None:
+    """No compiler, say: a run that did not ask for it goes on, one that did ends with the reason."""
     compiled_plainly(monkeypatch)
     failure = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
     loop = make_loop(compile="yes")
-    if asked == "auto":
-        loop.settings = replace(loop.settings, compile="auto")
-    step = loop.stepper.step
+    compiled = loop.stepper
+    assert isinstance(compiled, CompiledStepper)
+    compiled.required = required
+    step = compiled.stepper.step
 
-    def failing(*given: Any) -> Tensor:
-        if loop.compiled:
+    def failing(*arguments: Any) -> Tensor:
+        if compiled.compiled:
             raise failure("no C++ compiler was found\nand much more")
-        return step(*given)
+        return step(*arguments)
 
-    monkeypatch.setattr(loop.stepper, "step", failing)
-    if asked == "yes":
+    monkeypatch.setattr(compiled.stepper, "step", failing)
+    if required:
         with pytest.raises(TrainingError, match=r"cannot be compiled here \(no C\+\+ compiler was found\): train with"):
             list(loop.run())
     else:
@@ -426,6 +436,7 @@ def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, asked: 
 def test_other_errors_are_not_taken_for_a_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled_plainly(monkeypatch)
     loop = make_loop(compile="yes")
-    monkeypatch.setattr(loop.stepper, "step", lambda *given: 1 / 0)
+    assert isinstance(loop.stepper, CompiledStepper)
+    monkeypatch.setattr(loop.stepper.stepper, "step", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(loop.run())

@@ -1,4 +1,4 @@
-"""Optimizers, groups, schedules and averages: the plain AdamW is torch's, and a run that stops goes on as it was."""
+"""Optimizers and parameter groups: the plain AdamW is torch's, and a run that stops goes on as it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,23 +21,12 @@ from headstart.errors import CheckpointError, ModelError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.training import optim
-from headstart.training.optim import (
-    Average,
-    Kind,
-    Optimizers,
-    PlainAdamW,
-    build_optimizer,
-    fused_adamw,
-    parameter_groups,
-    rate,
-    reinitialise_top,
-    set_unfrozen,
-    unfrozen_layers,
-)
-from headstart.training.precision import bf16_trouble
-from headstart.training.settings import Schedule
+from headstart.training.hardware import bf16_problem
+from headstart.training.optim import Optimizers, PlainAdamW, build_optimizer, fused_adamw, parameter_groups
+from headstart.training.schedule import lr_factor, unfreeze_top
+from headstart.training.settings import OptimizerSettings
 
-KINDS: list[Kind] = ["adamw", "muon"]
+KINDS = ["adamw", "muon"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,14 +84,14 @@ def test_the_plain_adamw_is_torchs(seed: int, decay: float, lr: float, betas: tu
         return torch.randn(*shape, generator=source, dtype=torch.float64)
 
     start = [normal(3, 4), normal(5), normal(2)]
-    slope, noise = [normal(3, 4), normal(5), normal(2)], [[normal(3, 4), normal(5)] for _ in range(100)]
+    curvature, noise = [normal(3, 4), normal(5), normal(2)], [[normal(3, 4), normal(5)] for _ in range(100)]
 
     def run(optimizer_class: Callable[..., torch.optim.Optimizer]) -> list[Tensor]:
         params = [nn.Parameter(x.clone()) for x in start]
         optimizer = optimizer_class(params, lr=lr, betas=betas, eps=eps, weight_decay=decay)
         for step in range(100):
             for i, p in enumerate(params[:2]):
-                p.grad = slope[i].abs() * p.detach() + noise[step][i]
+                p.grad = curvature[i].abs() * p.detach() + noise[step][i]
             if step % 3 == 0:
                 params[1].grad = None
             optimizer.step()
@@ -126,7 +115,7 @@ def test_the_first_step_by_hand() -> None:
 
 def as_optimizers(params: list[nn.Parameter], lr: float, weight_decay: float) -> Optimizers:
     group = {"params": params, "names": ["weight"], "lr": lr, "initial": lr, "weight_decay": weight_decay}
-    return Optimizers([fused_adamw([group], (0.9, 0.999), 1e-8)])
+    return Optimizers([fused_adamw([group], OptimizerSettings())])
 
 
 @pytest.mark.parametrize("optimizer_class", [PlainAdamW, as_optimizers])
@@ -173,7 +162,7 @@ def test_every_parameter_that_trains_is_in_one_group(head: HeadConfig, changes: 
     if frozen:
         model.freeze()
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    groups = parameter_groups(model, lr=0.1, weight_decay=0.01, layer_decay=0.5, head_lr=10)
+    groups = parameter_groups(model, OptimizerSettings(lr=0.1, weight_decay=0.01, layer_decay=0.5, head_lr=10))
     named = [pair for group in groups for pair in zip(group["names"], group["params"], strict=True)]
     assert len(named) == len(trainable)
     assert all(trainable[name] is p for name, p in named)
@@ -188,7 +177,9 @@ def test_every_parameter_that_trains_is_in_one_group(head: HeadConfig, changes: 
 def test_rates_fall_from_the_head_to_the_embeddings() -> None:
     """Three layers; each step down from the head halves the rate."""
     model = small(ClassifierConfig(classes=2, pooler="backbone"))
-    found = by_name(parameter_groups(model, lr=0.8, weight_decay=0.0, layer_decay=0.5, head_lr=10), "lr")
+    found = by_name(
+        parameter_groups(model, OptimizerSettings(lr=0.8, weight_decay=0.0, layer_decay=0.5, head_lr=10)), "lr"
+    )
     expected = {
         "head.": 8.0,
         "backbone.pooler.": 0.8,
@@ -206,23 +197,28 @@ def test_rates_fall_from_the_head_to_the_embeddings() -> None:
 
 def test_a_tied_head_learns_with_the_embeddings() -> None:
     model = small(NextTokenConfig(), direction="causal", tied=True)
-    found = by_name(parameter_groups(model, lr=0.8, weight_decay=0.1, layer_decay=0.5, head_lr=10), "lr")
+    found = by_name(
+        parameter_groups(model, OptimizerSettings(lr=0.8, weight_decay=0.1, layer_decay=0.5, head_lr=10)), "lr"
+    )
     assert found["backbone.embeddings.tokens.weight"] == pytest.approx(0.8 * 0.5**4)
 
 
 def test_norms_and_biases_do_not_decay() -> None:
     model = small(MaskedConfig())
-    found = by_name(parameter_groups(model, lr=1, weight_decay=0.1), "weight_decay")
+    found = by_name(parameter_groups(model, OptimizerSettings(lr=1, weight_decay=0.1)), "weight_decay")
     for name, decay in found.items():
         assert decay == (0.0 if "norm" in name or name.endswith("bias") else 0.1), name
 
 
 def test_equal_groups_are_one_and_say_what_they_hold() -> None:
     model = small()
-    names = [group["name"] for group in parameter_groups(model, lr=1, weight_decay=0.1)]
+    names = [group["name"] for group in parameter_groups(model, OptimizerSettings(lr=1, weight_decay=0.1))]
     everything = "embeddings, layer 0, layer 1, layer 2, top, head"
     assert names == [everything, everything + " (no decay)"]
-    slower = [group["name"] for group in parameter_groups(model, lr=1, weight_decay=0, layer_decay=0.5, head_lr=2)]
+    slower = [
+        group["name"]
+        for group in parameter_groups(model, OptimizerSettings(lr=1, weight_decay=0, layer_decay=0.5, head_lr=2))
+    ]
     assert slower == [f"{place} (no decay)" for place in ("embeddings", "layer 0", "layer 1", "layer 2", "top", "head")]
 
 
@@ -230,9 +226,9 @@ def test_equal_groups_are_one_and_say_what_they_hold() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_parameter_is_moved_by_one_optimizer(kind: Kind) -> None:
+def test_each_parameter_is_moved_by_one_optimizer(kind: Any) -> None:
     model = small()
-    optimizer = build_optimizer(model, kind=kind, lr=0.1, weight_decay=0.01, layer_decay=0.5)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer=kind, lr=0.1, weight_decay=0.01, layer_decay=0.5))
     moved = [name for group in optimizer.groups for name in group["names"]]
     assert sorted(moved) == sorted(name for name, _ in model.named_parameters())
     before = weights(model)
@@ -248,7 +244,7 @@ def matrices_of(optimizer: Optimizers) -> list[str]:
 
 def test_muon_moves_the_matrices_of_the_layers() -> None:
     model = small()
-    optimizer = build_optimizer(model, kind="muon", lr=0.1, weight_decay=0.02)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer="muon", lr=0.1, weight_decay=0.02))
     muon, adamw = optimizer.parts
     assert isinstance(muon, torch.optim.Muon)
     assert isinstance(adamw, torch.optim.AdamW)
@@ -262,7 +258,7 @@ def test_muon_steps_are_as_large_as_adamws() -> None:
     0.2 of it, whatever the matrix's shape, times singular values that its five iterations bring near 1."""
     model = small(width=128, feed_forward=128)
     before = weights(model)
-    optimizer = build_optimizer(model, kind="muon", lr=0.01, weight_decay=0.0)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer="muon", lr=0.01, weight_decay=0.0))
     gradients(model, 0)
     optimizer.step()
     for name in matrices_of(optimizer):
@@ -271,15 +267,15 @@ def test_muon_steps_are_as_large_as_adamws() -> None:
 
 
 def test_a_frozen_backbone_leaves_muon_nothing() -> None:
-    optimizer = build_optimizer(small().freeze(), kind="muon", lr=0.1)
+    optimizer = build_optimizer(small().freeze(), OptimizerSettings(optimizer="muon", lr=0.1))
     assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
 
 
-@pytest.mark.skipif(bf16_trouble("cpu") is not None, reason="torch's Muon multiplies in bf16, which this CPU cannot")
+@pytest.mark.skipif(bf16_problem("cpu") is not None, reason="torch's Muon multiplies in bf16, which this CPU cannot")
 def test_muon_is_torchs() -> None:
-    """Upright matrices, wide ones and square ones; clipped gradients; a rate that changes."""
+    """Tall matrices, wide ones and square ones; clipped gradients; a rate that changes."""
     ours, theirs = small(width=16, feed_forward=40), small(width=16, feed_forward=40)
-    optimizer = build_optimizer(ours, kind="muon", lr=0.01, weight_decay=0.3)
+    optimizer = build_optimizer(ours, OptimizerSettings(optimizer="muon", lr=0.01, weight_decay=0.3))
     groups = [
         {"params": [theirs.get_parameter(name) for name in group["names"]], "weight_decay": group["weight_decay"]}
         for group in optimizer.parts[0].param_groups
@@ -288,10 +284,11 @@ def test_muon_is_torchs() -> None:
     for step in range(4):
         gradients(ours, step)
         for name, p in theirs.named_parameters():
-            slope = ours.get_parameter(name).grad
-            assert slope is not None
-            p.grad = slope / 3**step  # at one scale all steps would be the same
-        optimizer.step(1 / (1 + step), divide=torch.tensor(3.0**step))
+            gradient = ours.get_parameter(name).grad
+            assert gradient is not None
+            p.grad = gradient / 3**step  # at one scale all steps would be the same
+        optimizer.set_lr(1 / (1 + step))
+        optimizer.step(divide_by=torch.tensor(3.0**step))
         for group in reference.param_groups:
             group["lr"] = 0.01 / (1 + step)
         reference.step()  # type: ignore[no-untyped-call]
@@ -303,10 +300,10 @@ def test_muon_is_torchs() -> None:
 
 
 def test_where_bf16_fails_muon_multiplies_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optim, "bf16_trouble", lambda device: "could not create a primitive")
+    monkeypatch.setattr(optim, "bf16_problem", lambda device: "could not create a primitive")
     model = small(width=32, feed_forward=64)
     before = weights(model)
-    optimizer = build_optimizer(model, kind="muon", lr=0.1, weight_decay=0.0)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer="muon", lr=0.1, weight_decay=0.0))
     gradients(model, 0)
     optimizer.step()
     for name in matrices_of(optimizer):
@@ -316,31 +313,33 @@ def test_where_bf16_fails_muon_multiplies_in_float32(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_is_wholly_frozen_is_refused(kind: Kind) -> None:
+def test_a_model_that_is_wholly_frozen_is_refused(kind: Any) -> None:
     model = small()
     model.requires_grad_(False)
     with pytest.raises(ModelError, match="frozen"):
-        build_optimizer(model, kind=kind, lr=0.1)
+        build_optimizer(model, OptimizerSettings(optimizer=kind, lr=0.1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_factor_multiplies_the_initial_rate_and_not_the_last(kind: Kind) -> None:
+def test_a_factor_multiplies_the_initial_rate_and_not_the_last(kind: Any) -> None:
     model = small()
-    optimizer = build_optimizer(model, kind=kind, lr=0.1, head_lr=3)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer=kind, lr=0.1, head_lr=3))
     gradients(model, 0)
     for factor in (0.5, 0.25):
-        optimizer.step(factor)
+        optimizer.set_lr(factor)
+        optimizer.step()
         for group in optimizer.groups:
             assert group["lr"] == pytest.approx((0.3 if group["name"].startswith("head") else 0.1) * factor)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_factor_of_zero_moves_nothing(kind: Kind) -> None:
+def test_a_factor_of_zero_moves_nothing(kind: Any) -> None:
     model = small()
     before = weights(model)
-    optimizer = build_optimizer(model, kind=kind, lr=0.1, weight_decay=0.5)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer=kind, lr=0.1, weight_decay=0.5))
     gradients(model, 0)
-    optimizer.step(0.0)
+    optimizer.set_lr(0.0)
+    optimizer.step()
     assert same(weights(model), before)
 
 
@@ -348,9 +347,9 @@ def test_fused_adamw_is_the_plain_one() -> None:
     """Through the groups, rates and decays of a real model."""
     model = small().double()
     twin = copy.deepcopy(model)
-    how: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1, "layer_decay": 0.7, "head_lr": 5}
-    fused = build_optimizer(model, **how, betas=(0.8, 0.9), eps=1e-6)
-    plain = PlainAdamW(parameter_groups(twin, **how), betas=(0.8, 0.9), eps=1e-6)
+    how = OptimizerSettings(lr=0.01, weight_decay=0.1, layer_decay=0.7, head_lr=5, beta1=0.8, beta2=0.9, epsilon=1e-6)
+    fused = build_optimizer(model, how)
+    plain = PlainAdamW(parameter_groups(twin, how), betas=(0.8, 0.9), eps=1e-6)
     for step in range(10):
         gradients(model, step)
         fused.step()
@@ -362,18 +361,21 @@ def test_fused_adamw_is_the_plain_one() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [0, 1, 4])
-def test_a_run_that_stops_goes_on_as_it_was(kind: Kind, stop: int, tmp_path: Path) -> None:
-    """Through a file, with fresh objects, to the bit; some layers thaw after the stop, so not all have a state then."""
+def test_a_run_that_stops_goes_on_as_it_was(kind: Any, stop: int, tmp_path: Path) -> None:
+    """Through a file, with fresh objects, to the bit; layers that are unfrozen after the stop have no state yet."""
 
     def fresh() -> tuple[Model, Optimizers]:
         model = small()
-        return model, build_optimizer(model, kind=kind, lr=0.02, weight_decay=0.1, layer_decay=0.9)
+        return model, build_optimizer(
+            model, OptimizerSettings(optimizer=kind, lr=0.02, weight_decay=0.1, layer_decay=0.9)
+        )
 
     def train(model: Model, optimizer: Optimizers, first: int, last: int) -> None:
         for step in range(first, last):
-            set_unfrozen(model, None if step >= 5 else 1)
+            unfreeze_top(model, 3 if step >= 5 else 1)
             gradients(model, step)
-            optimizer.step(rate("cosine", step, 8, 2))
+            optimizer.set_lr(lr_factor("cosine", step, 8, 2))
+            optimizer.step()
 
     model, optimizer = fresh()
     train(model, optimizer, 0, 8)
@@ -397,12 +399,12 @@ def test_a_run_that_stops_goes_on_as_it_was(kind: Kind, stop: int, tmp_path: Pat
 
 def test_what_is_loaded_is_a_copy() -> None:
     model = small()
-    optimizer = build_optimizer(model, lr=0.1)
+    optimizer = build_optimizer(model, OptimizerSettings(lr=0.1))
     gradients(model, 0)
     optimizer.step()
     tensors, meta = optimizer.state_dict()
     kept = {name: t.clone() for name, t in tensors.items()}
-    other = build_optimizer(model, lr=0.1)
+    other = build_optimizer(model, OptimizerSettings(lr=0.1))
     other.load_state_dict(tensors, meta)
     gradients(model, 1)
     other.step()
@@ -411,7 +413,7 @@ def test_what_is_loaded_is_a_copy() -> None:
 
 def test_loading_forgets_what_was_there() -> None:
     model = small()
-    optimizer = build_optimizer(model, lr=0.1)
+    optimizer = build_optimizer(model, OptimizerSettings(lr=0.1))
     beginning = optimizer.state_dict()
     gradients(model, 0)
     optimizer.step()
@@ -421,14 +423,14 @@ def test_loading_forgets_what_was_there() -> None:
 
 def test_the_state_of_another_run_is_refused_and_changes_nothing() -> None:
     model = small()
-    optimizer = build_optimizer(model, lr=0.1)
+    optimizer = build_optimizer(model, OptimizerSettings(lr=0.1))
     gradients(model, 0)
     optimizer.step()
     tensors, meta = optimizer.state_dict()
     kept = {name: t.clone() for name, t in tensors.items()}
 
     with pytest.raises(CheckpointError, match=r"\['AdamW'\].*\['Muon', 'AdamW'\]"):
-        build_optimizer(model, kind="muon", lr=0.1).load_state_dict(tensors, meta)
+        build_optimizer(model, OptimizerSettings(optimizer="muon", lr=0.1)).load_state_dict(tensors, meta)
     with pytest.raises(CheckpointError, match=r"head\.out\.gain"):
         optimizer.load_state_dict({**tensors, "head.out.gain.exp_avg": torch.zeros(2)}, meta)
     with pytest.raises(CheckpointError, match=r"head\.out\.weight\.exp_avg has shape \(2, 9\), expected \(2, 8\)"):
@@ -438,183 +440,7 @@ def test_the_state_of_another_run_is_refused_and_changes_nothing() -> None:
 
 def test_zero_grad_takes_the_gradients_away() -> None:
     model = small()
-    optimizer = build_optimizer(model, kind="muon", lr=0.1)
+    optimizer = build_optimizer(model, OptimizerSettings(optimizer="muon", lr=0.1))
     gradients(model, 0)
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
-
-
-# --- schedules --------------------------------------------------------------------------------------------------------
-
-runs = st.integers(1, 200).flatmap(lambda total: st.tuples(st.just(total), st.integers(0, 2 * total)))
-
-
-@pytest.mark.parametrize("schedule", get_args(Schedule))
-@settings(max_examples=100, deadline=None)
-@given(run=runs)
-def test_a_rate_rises_to_one_and_then_falls(schedule: Schedule, run: tuple[int, int]) -> None:
-    total, warmup = run
-    rates = [rate(schedule, step, total, warmup) for step in range(total)]
-    if schedule == "one-cycle" and warmup == 0:
-        warmup = round(0.3 * total)
-    warmup = min(warmup, total)
-    assert all(0 < r <= 1 for r in rates)
-    assert max(rates) == 1
-    rising, falling = rates[:warmup], rates[max(warmup - 1, 0) :]
-    assert rising == pytest.approx([(step + 1) / warmup for step in range(warmup)])
-    assert falling[0] == 1
-    assert falling == sorted(falling, reverse=True)
-
-
-@pytest.mark.parametrize("schedule", get_args(Schedule))
-@pytest.mark.parametrize("warmup", [0, 1, 5])
-def test_a_run_of_one_step_is_at_the_full_rate(schedule: Schedule, warmup: int) -> None:
-    assert rate(schedule, 0, 1, warmup) == 1.0
-
-
-def test_the_shapes_of_the_fall() -> None:
-    """Half-way down: constant 1, linear and cosine 1/2, one-cycle half-way to a thousandth; a quarter of the way down
-    cosine has lost (1 - cos 45°) / 2."""
-    assert rate("constant", 60, 100, 20) == 1
-    assert rate("linear", 60, 100, 20) == pytest.approx(0.5)
-    assert rate("cosine", 60, 100, 20) == pytest.approx(0.5)
-    assert rate("one-cycle", 65, 100, 0) == pytest.approx((1 + 1e-3) / 2)
-    assert rate("linear", 40, 100, 20) == pytest.approx(0.75)
-    assert rate("cosine", 40, 100, 20) == pytest.approx(1 - (1 - math.cos(math.pi / 4)) / 2)
-
-
-def test_where_the_falls_end() -> None:
-    """The last step of a long run still learns, but hardly; one-cycle ends at a thousandth."""
-    last = 10**9 - 1
-    assert 0 < rate("linear", last, 10**9, 0) <= 1.01e-9
-    assert 0 < rate("cosine", last, 10**9, 0) < 1e-16
-    assert rate("one-cycle", last, 10**9, 0) == pytest.approx(1e-3)
-
-
-@pytest.mark.parametrize("step", [-1, 10, 11])
-def test_a_step_outside_of_the_run_is_refused(step: int) -> None:
-    """A line that falls on would turn learning round."""
-    with pytest.raises(ValueError, match=rf"step {step} of a run of 10"):
-        rate("linear", step, 10, 0)
-
-
-# --- averages ---------------------------------------------------------------------------------------------------------
-
-
-def test_swapping_twice_changes_nothing() -> None:
-    model = small()
-    average = Average(model, 0.9)
-    gradients(model, 0)
-    build_optimizer(model, lr=0.1).step()
-    average.update(model)
-    live, averaged = weights(model), {name: t.clone() for name, t in average.state_dict().items()}
-    average.swap(model)
-    assert not same(weights(model), live)
-    assert same({**weights(model), "updates": averaged["updates"]}, averaged)
-    average.swap(model)
-    assert same(weights(model), live)
-    assert same(average.state_dict(), averaged)
-
-
-def test_an_average_by_hand() -> None:
-    """All weights 0, then 1, 2, 3. Updates keep 2/11, 3/12 and 4/13 of the average while that is below the decay."""
-    model = small()
-
-    def fill(value: float) -> None:
-        with torch.no_grad():
-            for p in model.parameters():
-                p.fill_(value)
-
-    for decay, kept in ((0.999, (2 / 11, 3 / 12, 4 / 13)), (0.25, (2 / 11, 0.25, 0.25)), (0.1, (0.1, 0.1, 0.1))):
-        fill(0.0)
-        average, expected = Average(model, decay), 0.0
-        for step, share in enumerate(kept):
-            fill(step + 1.0)
-            average.update(model)
-            expected = share * expected + (1 - share) * (step + 1.0)
-        average.swap(model)
-        for name, p in model.named_parameters():
-            assert p.flatten()[0].item() == pytest.approx(expected), (name, decay)
-
-
-def test_an_average_goes_on_from_its_state(tmp_path: Path) -> None:
-    def run(stop: int | None) -> dict[str, Tensor]:
-        model = small()
-        average, optimizer = Average(model, 0.9), build_optimizer(model, lr=0.05)
-        for step in range(5):
-            gradients(model, step)
-            optimizer.step()
-            average.update(model)
-            if step == stop:
-                save_file(average.state_dict(), tmp_path / "average.safetensors")
-                average = Average(model, 0.9)
-                average.load_state_dict(load_file(tmp_path / "average.safetensors"))
-        return average.state_dict()
-
-    assert same(run(stop=2), run(stop=None))
-
-
-def test_an_average_is_of_what_trains() -> None:
-    model = small().freeze()
-    average = Average(model, 0.9)
-    assert set(average.state_dict()) == {"head.out.weight", "head.out.bias", "updates"}
-    with pytest.raises(CheckpointError, match=r"backbone\..* is in one only"):
-        average.load_state_dict(Average(small(), 0.9).state_dict())
-
-
-# --- what trains, and what starts afresh ------------------------------------------------------------------------------
-
-
-def test_layers_thaw_from_the_top() -> None:
-    assert [unfrozen_layers(epoch, 3) for epoch in range(6)] == [0, 1, 2, 3, 3, 3]
-    assert [unfrozen_layers(epoch, 2, every=2) for epoch in range(6)] == [0, 0, 1, 1, 2, 2]
-
-
-TOP = {"backbone.norm", "backbone.pooler"}
-
-
-@pytest.mark.parametrize(
-    ("count", "parts"),
-    [
-        (0, set()),
-        (1, {"backbone.layers.2"} | TOP),
-        (2, {"backbone.layers.1", "backbone.layers.2"} | TOP),
-        (3, {"backbone"}),
-        (None, {"backbone"}),
-    ],
-)
-def test_what_trains(count: int | None, parts: set[str]) -> None:
-    model = small()
-    set_unfrozen(model, 0 if count else None)  # whatever was before
-    set_unfrozen(model, count)
-    for name, p in model.named_parameters():
-        assert p.requires_grad == any(name.startswith(f"{part}.") for part in parts | {"head"}), name
-
-
-def test_a_backbone_has_dropout_from_its_first_thaw() -> None:
-    model = small().train()
-    set_unfrozen(model, 0)
-    assert (model.training, model.backbone.training) == (True, False)
-    set_unfrozen(model, 1)
-    assert (model.training, model.backbone.training) == (True, True)
-    model.eval()
-    set_unfrozen(model, 2)
-    assert (model.training, model.backbone.training) == (False, False)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_the_top_layers_are_drawn_anew(count: int) -> None:
-    model = small()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.fill_(7.0)
-    reinitialise_top(model, count)
-    fresh = [f"backbone.layers.{i}." for i in range(3 - count, 3)] + ["backbone.pooler."] * (count > 0)
-    for name, p in model.named_parameters():
-        assert (7.0 in p) != name.startswith(tuple(fresh)), name
-
-
-@pytest.mark.parametrize("count", [-1, 4])
-def test_no_more_layers_can_be_drawn_anew_than_there_are(count: int) -> None:
-    with pytest.raises(ModelError, match=f"{count} layers to draw anew, and the model has 3"):
-        reinitialise_top(small(), count)

@@ -15,6 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headstart.config import ModelConfig
+from headstart.errors import ModelError
+
 Ints = NDArray[np.int64]
 IGNORE_INDEX = -100  # a target that no loss counts
 
@@ -90,6 +93,13 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         labels=None if batch.labels is None else batch.labels[first:last],
         rows=None if batch.rows is None else batch.rows[first:last],
     )
+
+
+def pick_window(asked: int | None, config: ModelConfig) -> int:
+    """The longest sequence of a batch, in tokens; the model's positions must cover it."""
+    if asked is not None and asked > config.window:
+        raise ModelError(f"a window of {asked} tokens is longer than the {config.window} positions that the model has")
+    return asked or config.window
 
 
 def pack(sequences: Sequence[NDArray[Any]]) -> dict[str, Any]:

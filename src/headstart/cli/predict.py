@@ -44,7 +44,7 @@ def predict(
     with process_group() as parallel:
         quiet = quiet or not parallel.is_main
         say = silent if quiet else log
-        classifier = TextClassifier.load(folder, device)
+        classifier = TextClassifier.load(folder, device, parallel)
         began = time.monotonic()
         with _progress(quiet) as progress:
             done = predict_file(

@@ -29,7 +29,7 @@ def _train(
             out, resume = parallel.broadcast(default_folder(settings)), True
             say(f"run folder: {out}")
         with reporter(quiet) as on_event:
-            result = study(settings, out, resume=resume, on_event=on_event, log=say)
+            result = study(settings, out, resume=resume, on_event=on_event, log=say, parallel=parallel)
     if not parallel.is_main:
         return
     if as_json:
@@ -100,7 +100,9 @@ def evaluate_command(
     skipped = SkippedRows() if skip_bad else None
     with process_group() as parallel:
         say = log if parallel.is_main else silent
-        scores, rows = evaluate(folder, data, text=text, second=second, label=label, skipped=skipped, log=say)
+        scores, rows = evaluate(
+            folder, data, text=text, second=second, label=label, skipped=skipped, log=say, parallel=parallel
+        )
     if not parallel.is_main:
         return
     log_skipped(skipped)

@@ -21,8 +21,8 @@ from headstart.reading.examples import Text
 from headstart.runs.predictions import read_scored
 from headstart.runs.run import PREDICTIONS
 from headstart.serve.limits import Refusal
-from headstart.studies.setup import pick_device
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.hardware import pick_device
 from headstart.training.inference import classify, tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explain import explain

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from headstart.batches.batch import pick_window
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_pairs
 from headstart.doctor.examine import examine, leaked_rows
@@ -42,7 +43,7 @@ from headstart.studies.finetune import build_classifier, finetune, open_base
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.outcomes import Arm, compare_arms
 from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
-from headstart.studies.setup import pick_device, pick_window
+from headstart.training.hardware import pick_device
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headstart.batches.batch import pick_window
 from headstart.batches.encoding import EncodedExamples
 from headstart.batches.examples import ExampleBatches
 from headstart.checkpoints.exchange import open_model
@@ -26,19 +27,18 @@ from headstart.files import new_file
 from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
-from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.distributed import agree, team
 from headstart.training.driver import open_run
+from headstart.training.hardware import Precision, pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification
-from headstart.training.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -63,35 +63,36 @@ def finetune(
     keep_model: bool = True,
     on_event: OnEvent | None = None,
     log: Callable[[str], None] = lambda text: None,
+    parallel: Parallel = SINGLE,
 ) -> dict[str, Any]:
     """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has.
 
     `splits` are the texts, where whoever asks has read them already.
     """
-    device = pick_device(settings.device)
+    device = pick_device(settings.device, parallel)
     base = open_base(settings)
     window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, window, log, splits)
-    agree("data", str(data.fingerprint()))
-    with open_run(out, "finetune", settings.to_mapping(), resume=resume) as run:
+    parallel.require_same("data", str(data.fingerprint()))
+    with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
         # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
         precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
         model = build_classifier(base.model, settings, len(data.labels)).to(device)
-        features = _features(model, data, precision) if settings.mode == "frozen" else {}
+        features = _features(model, data, precision, parallel) if settings.mode == "frozen" else {}
         weights = _class_weights(data) if settings.balanced else None
         objective = (
             FrozenClassification(weights, settings.smoothing, features["train"])
             if settings.mode == "frozen"
             else Classification(weights, settings.smoothing)
         )
-        labels = data.encoded["valid"].labels
 
         def validate(model: Model) -> Scores:
-            return score(classify(model, data.encoded["valid"], precision, features.get("valid")), labels)
+            valid = data.encoded["valid"]
+            return score(classify(model, valid, precision, features.get("valid"), parallel=parallel), valid.labels)
 
         batches = ExampleBatches(
             data.encoded["train"],
@@ -102,12 +103,12 @@ def finetune(
             token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
             never_dropped=base.tokenizer.wrapping_tokens,
         )
-        loop = Loop(model, objective, batches, settings, validate, "accuracy", precision)
+        loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
-        model = loop.spread.plain(model)
+        model = loop.parallel_model.unwrapped()
         result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
         manifest["tokenizer"] = base.tokenizer.fingerprint
-        if settings.prediction_files and team().is_main:
+        if settings.prediction_files and parallel.is_main:
             _write_predictions(run.path, data, predicted)
         checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
         texts = {name: part.rows for name, part in data.examples.items()}
@@ -179,8 +180,8 @@ def open_base(settings: FinetuneSettings) -> Checkpoint:
     return Checkpoint(found.model, tokenizer=tokenizer)
 
 
-def _features(model: Model, data: Data, precision: Precision) -> dict[str, torch.Tensor]:
-    return {name: frozen_features(model, part, precision) for name, part in data.encoded.items()}
+def _features(model: Model, data: Data, precision: Precision, parallel: Parallel) -> dict[str, torch.Tensor]:
+    return {name: frozen_features(model, part, precision, parallel) for name, part in data.encoded.items()}
 
 
 def _class_weights(data: Data) -> list[float]:
@@ -205,10 +206,11 @@ def _scores(
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Floats]]:
     """What was trained, scored on valid and, this once, on test: the result, the manifest and every row's answer."""
     result: dict[str, Any] = {"valid": None, "test": None}
+    best = loop.early_stopping.best
     predicted: dict[str, Floats] = {}
     for name in ("valid", "test"):
         if name in data.encoded:
-            predicted[name] = classify(model, data.encoded[name], precision, features.get(name))
+            predicted[name] = classify(model, data.encoded[name], precision, features.get(name), parallel=loop.parallel)
             result[name] = score(predicted[name], data.encoded[name].labels)
     result |= {
         "temperature": fit_temperature(predicted["valid"], data.encoded["valid"].labels),
@@ -218,7 +220,7 @@ def _scores(
         "rows": {name: len(part) for name, part in data.encoded.items()},
         "epochs": settings.epochs if settings.steps is None else None,
         "steps": loop.step,
-        "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
+        "best": None if best is None else {"epoch": best.epoch, "step": best.step},
     }
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     manifest = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headstart.batches.batch import Batches
+from headstart.batches.batch import Batches, pick_window
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.checkpoints.exchange import open_model
@@ -19,14 +19,14 @@ from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
+from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import OnEvent
 from headstart.store.store import Documents, Store
 from headstart.studies.corpus import make_store
 from headstart.studies.settings import PretrainSettings
-from headstart.studies.setup import pick_device, pick_precision, pick_window
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.distributed import agree, team
 from headstart.training.driver import open_run
+from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
@@ -43,14 +43,15 @@ def pretrain(
     workers: int | None = 1,
     on_event: OnEvent | None = None,
     log: Callable[[str], None] = lambda text: None,
+    parallel: Parallel = SINGLE,
 ) -> dict[str, Any]:
     """Run it, write the run folder, and return what `result.json` holds.
 
     A corpus is turned into a token store first, beside the run folder, by so many `workers` (None: one a core; more
     than one needs `if __name__ == "__main__":` in a script).
     """
-    device = pick_device(settings.device)
-    store = Store.open(settings.store or make_store(settings, Path(out), parallel=team(), workers=workers, log=log))
+    device = pick_device(settings.device, parallel)
+    store = Store.open(settings.store or make_store(settings, Path(out), parallel=parallel, workers=workers, log=log))
     model, tokenizer = build_language_model(settings, store)
     if tokenizer.fingerprint != store.tokenizer_fingerprint:
         Store.open(store.folder, tokenizer.fingerprint)  # says what differs
@@ -59,8 +60,8 @@ def pretrain(
     documents = store.split("valid")
     valid = make_batches(settings, documents, tokenizer, window, evaluation=True) if len(documents) else None
     objective = OBJECTIVES[settings.objective]
-    agree("data", str(store.manifest["files"]))
-    with open_run(out, "pretrain", settings.to_mapping(), resume=resume) as run:
+    parallel.require_same("data", str(store.manifest["files"]))
+    with open_run(out, "pretrain", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
@@ -70,18 +71,20 @@ def pretrain(
 
         def validate(model: Model) -> Scores:
             assert valid is not None
-            return language_model_scores(model, objective, valid, precision, tokens_per_byte=per_byte)
+            return language_model_scores(
+                model, objective, valid, precision, tokens_per_byte=per_byte, parallel=parallel
+            )
 
-        loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision)
+        loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
-        model = loop.spread.plain(model)
+        model, best = loop.parallel_model.unwrapped(), loop.early_stopping.best
         result = {
             "valid": validate(model) if valid else None,
             "objective": settings.objective,
             "weights": "fresh" if settings.init is None else f"from {settings.init}",
             "steps": loop.step,
             "tokens": loop.tokens,
-            "best": None if loop.best is None else {"epoch": loop.best.epoch, "step": loop.best.step},
+            "best": None if best is None else {"epoch": best.epoch, "step": best.step},
         }
         parameters = sum(p.numel() for p in model.parameters())
         manifest = {

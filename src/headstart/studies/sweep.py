@@ -24,6 +24,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from headstart.batches.batch import pick_window
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.files import holds_something
 from headstart.reading.examples import Examples
@@ -34,9 +35,9 @@ from headstart.studies.finetune import build_classifier, load_data, open_base
 from headstart.studies.labelled import fingerprint, read_splits
 from headstart.studies.search import search
 from headstart.studies.settings import FinetuneSettings, SweepSettings
-from headstart.studies.setup import pick_device, pick_window
 from headstart.studies.storage import load_optuna, without_password
 from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
+from headstart.training.hardware import pick_device
 
 # What can be wrong with data, model and device depends on these.
 REHEARSED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")

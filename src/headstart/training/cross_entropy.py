@@ -1,16 +1,17 @@
 """The loss over a vocabulary: how far a model was from expecting the tokens that came.
 
-A token has V logits z and a target y. Its loss, and the slope of its loss along each logit, are
+A token has V logits z and a target y. Its loss, and the gradient of its loss with respect to each logit, are
 
-    loss = log Σ exp(z) - z[y]        slope = softmax(z) - (1 at y, 0 elsewhere)
+    loss = log Σ exp(z) - z[y]        gradient = softmax(z) - (1 at y, 0 elsewhere)
 
 The plain form makes the logits of all tokens at once. For 32,768 tokens and 50,001 words they fill 6.6 GB in float32,
-and the backward pass holds as much twice more. But the slope needs nothing that comes after it: so the chunked form
-takes some tokens at a time, turns their logits into slopes, adds these to the gradients, and forgets them.
+and the backward pass holds as much twice more. But this gradient needs nothing that comes after it: so the chunked form
+takes some tokens at a time, computes the gradient of their logits, adds what follows from it to the gradients of the
+features and the weight, and forgets both.
 
 Two things make it fast. The bias is a column of the weight, and every vector ends in a 1: then the bias is added, and
-its gradient found, by the very products that there are anyway. And logits become slopes in one pass over them, by a
-kernel of our own on a GPU (`slopes_gpu.py`).
+its gradient found, by the very products that there are anyway. And logits become gradients in one pass over them, by a
+kernel of our own on a GPU (`cross_entropy_triton.py`).
 
     M tokens, D width, V words
 
@@ -34,12 +35,12 @@ from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
-from headstart.training import slopes_gpu
+from headstart.training import cross_entropy_triton
 
 CHUNK = {"cpu": 512, "cuda": 4096}  # tokens, where it runs fast and the logits are still small
 
-Wanted = tuple[bool, bool, bool]  # whether the gradients of features, weight and bias are asked for
-Slopes = tuple[Tensor | None, Tensor | None, Tensor | None]
+Needed = tuple[bool, bool, bool]  # whether features, weight and bias need a gradient
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def plain_cross_entropy(features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
@@ -59,24 +60,21 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """The same sum with the same gradients, holding the logits of at most `chunk` tokens at a time.
 
-    Where a gradient is asked for it is computed on the way forward, while the logits are there, and only scaled on
-    the way back. Where none is, no work is done for it.
+    Where a gradient is needed it is computed in the forward pass, while the logits are there, and only scaled in the
+    backward pass. Where none is, no work is done for it.
     """
     chunk = chunk or CHUNK.get(features.device.type, CHUNK["cpu"])
     if len(features) != len(targets):
         raise ModelError(f"{len(features)} vectors and {len(targets)} targets: each vector needs one target")
-    strange = (
-        targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= len(weight)))]
-        if targets.is_cpu
-        else targets[:0]
-    )
-    if len(strange):  # a GPU is not asked, since that would hold it up: there the loss becomes nan
-        raise IndexError(f"a target is {strange[0]}, and the vocabulary has {len(weight)} words")
-    wanted = (_wanted(features), _wanted(weight), _wanted(bias))
-    if any(wanted):
-        total: Tensor = _Chunked.apply(features, weight, bias, targets, chunk, wanted)  # type: ignore[no-untyped-call]
+    if targets.is_cpu:  # to look at a GPU's targets would be to wait for it: there the loss becomes nan
+        outside = targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= len(weight)))]
+        if len(outside):
+            raise IndexError(f"a target is {outside[0]}, and the vocabulary has {len(weight)} words")
+    needed = (_needs_gradient(features), _needs_gradient(weight), _needs_gradient(bias))
+    if any(needed):
+        total: Tensor = _Chunked.apply(features, weight, bias, targets, chunk, needed)  # type: ignore[no-untyped-call]
         return total
-    return _sum_and_slopes(features, weight, bias, targets, chunk, wanted)[0]
+    return _sum_and_gradients(features, weight, bias, targets, chunk, needed)[0]
 
 
 class _Chunked(torch.autograd.Function):
@@ -90,54 +88,54 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         chunk: int,
-        wanted: Wanted,
+        needed: Needed,
     ) -> Tensor:
-        total, slopes = _sum_and_slopes(features, weight, bias, targets, chunk, wanted)
-        ctx.save_for_backward(*slopes)
+        total, gradients = _sum_and_gradients(features, weight, bias, targets, chunk, needed)
+        ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        """`scale` is the slope of what was made of the sum: 1 / count where it became a mean."""
-        slopes = (None if slope is None else slope * scale for slope in ctx.saved_tensors)
-        return (*slopes, None, None, None)  # targets, chunk and wanted have no gradient
+        """`scale` is the gradient with respect to the sum: 1 / count where it became a mean."""
+        gradients = (None if gradient is None else gradient * scale for gradient in ctx.saved_tensors)
+        return (*gradients, None, None, None)  # targets, chunk and needed have none
 
 
-def _sum_and_slopes(
-    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int, wanted: Wanted
-) -> tuple[Tensor, Slopes]:
-    """The sum of the losses, and its slope along features (M, D), weight (V, D) and bias (V,) where wanted."""
+def _sum_and_gradients(
+    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int, needed: Needed
+) -> tuple[Tensor, Gradients]:
+    """The sum of the losses, and its gradients for features (M, D), weight (V, D) and bias (V,) where needed."""
     multiply, exact = _dtypes(features)
     words, width = weight.shape
-    w = _widened(weight, bias, multiply)  # (V', D')
+    w = _weight_with_bias(weight, bias, multiply)  # (V', D')
     total = torch.zeros((), dtype=exact, device=features.device)
-    by_features = torch.empty_like(features) if wanted[0] else None
-    by_w = torch.zeros_like(w, dtype=exact) if wanted[1] or wanted[2] else None
-    room = w.new_empty(min(chunk, len(targets)), len(w))  # for the logits, and then for their slopes
+    features_grad = torch.empty_like(features) if needed[0] else None  # (M, D)
+    w_grad = torch.zeros_like(w, dtype=exact) if needed[1] or needed[2] else None  # (V', D')
+    buffer = w.new_empty(min(chunk, len(targets)), len(w))  # one for all chunks: their logits, then their gradients
     for start in range(0, len(targets), chunk):
-        some = slice(start, start + chunk)
-        x, y = F.pad(features[some].to(multiply), (0, w.shape[1] - width)), targets[some]
+        rows = slice(start, start + chunk)
+        x, y = F.pad(features[rows].to(multiply), (0, w.shape[1] - width)), targets[rows]  # (chunk, D')
         x[:, width] = 1
-        logits = torch.mm(x, w.T, out=room[: len(x)])  # (chunk, V')
-        if not any(wanted):
+        logits = torch.mm(x, w.T, out=buffer[: len(x)])  # (chunk, V')
+        if not any(needed):
             total += _losses(logits, y, exact).sum()
             continue
-        losses, slopes = _turn(logits, x, w, y, words, exact)
+        losses, gradients = _losses_and_gradients(logits, x, w, y, words, exact)  # (chunk,), (chunk, V')
         total += losses.sum()
-        if by_features is not None:
-            by_features[some] = slopes @ w[:, :width]
-        if by_w is not None:
-            _add_product(by_w, slopes.T, x)
-    by_weight = by_w[:words, :width].to(weight.dtype) if by_w is not None and wanted[1] else None
-    by_bias = by_w[:words, width].to(bias.dtype) if by_w is not None and bias is not None and wanted[2] else None
-    return total, (by_features, by_weight, by_bias)
+        if features_grad is not None:
+            features_grad[rows] = gradients @ w[:, :width]
+        if w_grad is not None:
+            _add_product(w_grad, gradients.T, x)
+    weight_grad = w_grad[:words, :width].to(weight.dtype) if w_grad is not None and needed[1] else None
+    bias_grad = w_grad[:words, width].to(bias.dtype) if w_grad is not None and bias is not None and needed[2] else None
+    return total, (features_grad, weight_grad, bias_grad)
 
 
-def _widened(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """(V', D'): the weight with its bias as one more column, filled up to sizes that are multiplied fast.
+def _weight_with_bias(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """(V, D), (V,) → (V', D'): the bias as one more column, padded to sizes that are multiplied fast.
 
-    A row that was filled in has a bias so low that no word of it is ever expected.
+    A row of padding has a bias so low that its softmax is zero.
     """
     words, width = weight.shape
     w = F.pad(weight.to(dtype), (0, 8 - width % 8, 0, -words % 64))
@@ -146,23 +144,23 @@ def _widened(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     return w
 
 
-def _turn(
+def _losses_and_gradients(
     logits: Tensor, x: Tensor, w: Tensor, targets: Tensor, words: int, exact: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """The (M,) losses of logits = x wᵀ, and their (M, V') slopes; zeros for targets that are ignored.
+    """The (M,) losses of logits = x wᵀ, and their (M, V') gradients; zeros for targets that are ignored.
 
-    The slopes are written over the logits where they are of the same kind.
+    The gradients are written over the logits where they are of the same dtype.
     """
-    if slopes_gpu.can_turn(logits):
-        return slopes_gpu.turn_(logits, targets, words), logits
+    if cross_entropy_triton.supports(logits):
+        return cross_entropy_triton.losses_and_gradients_(logits, targets, words), logits
     p = torch.softmax(logits, -1, out=logits) if logits.dtype == exact else logits.to(exact).softmax(-1)
-    rows, chosen = torch.arange(len(targets), device=targets.device), targets.clamp(min=0)
-    likely = p[rows, chosen]
-    losses = -likely.log()
-    lost = likely < 1e-30  # so small that its logarithm is not exact, or not there at all
-    if lost.any():
-        losses[lost] = _losses(x[lost] @ w.T, chosen[lost], exact)
-    p[rows, chosen] -= 1
+    rows, columns = torch.arange(len(targets), device=targets.device), targets.clamp(min=0)
+    p_target = p[rows, columns]  # (M,)
+    losses = -p_target.log()
+    underflow = p_target < 1e-30  # so small that its logarithm is not exact, or infinite
+    if underflow.any():
+        losses[underflow] = _losses(x[underflow] @ w.T, columns[underflow], exact)
+    p[rows, columns] -= 1
     ignored = targets == IGNORE_INDEX
     return losses.masked_fill_(ignored, 0.0), p.index_fill_(0, ignored.nonzero()[:, 0], 0.0).to(x.dtype)
 
@@ -198,5 +196,5 @@ def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else x.to(dtype)
 
 
-def _wanted(x: Tensor | None) -> bool:
+def _needs_gradient(x: Tensor | None) -> bool:
     return x is not None and x.requires_grad and torch.is_grad_enabled()

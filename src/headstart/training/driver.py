@@ -17,21 +17,23 @@ import torch
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import MissingExtra
+from headstart.parallel import SINGLE, Parallel, timeout
 from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, event_writer
 from headstart.runs.manifest import Manifest, reset_peak_memory
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
-from headstart.training.distributed import agree, meet, patience, team
-from headstart.training.loop import Loop, State
-from headstart.training.state import Saver, read_newest
+from headstart.training.loop import Loop
+from headstart.training.run_checkpoint import CheckpointWriter, read_newest
+from headstart.training.run_state import restore_state
 from headstart.version import __version__
 
 
 class Run(RunFolder):
-    """A run that this process works on. `open_run` begins or resumes one."""
+    """A run that this process works on, by itself or with others. `open_run` begins or resumes one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parallel: Parallel) -> None:
         super().__init__(path)
+        self.parallel = parallel
         self.began = time.time()
         reset_peak_memory()
         if torch.cuda.is_available():
@@ -42,50 +44,45 @@ class Run(RunFolder):
         return time.time() - self.began
 
     def train(self, loop: Loop, *, on_event: OnEvent | None = None, log: Callable[[str], None] | None = None) -> None:
-        """Drive the loop to its end: record events, save checkpoints, go on from the newest where there is one."""
-        meet()
+        """Drive the loop to its end, from the newest checkpoint where there is one. The main process tells of it."""
+        self.parallel.barrier()
         state, damaged = read_newest(self.checkpoints)
-        meet()  # before one of them writes
-        if not team().is_main:
-            with _interruptible(loop):
-                self._follow(loop, state)
-            return
+        self.parallel.barrier()  # nobody writes a checkpoint while others still read
+        log = log if log and self.parallel.is_main else _ignore
         for line in damaged:
-            (log or _nothing)(line)
-        offset = 0
+            log(line)
         if state is not None:
-            offset = state.numbers["events"]
+            restore_state(loop, state)
             self.began -= state.numbers["seconds"]  # time spent before counts
-            loop.restore(state)
-            (log or _nothing)(f"going on from step {loop.step} of {loop.total}")
-        saver = Saver(self.checkpoints, loop.settings.keep)
-        tracking = tensorboard(self.path / "tensorboard", loop.step) if loop.settings.track else nullcontext(_nothing)
-        # What came after the checkpoint will come again.
-        with event_writer(self.path / EVENTS, offset) as record, tracking as track, _interruptible(loop):
+            log(f"going on from step {loop.step} of {loop.total}")
+        checkpoints = CheckpointWriter(self.checkpoints, loop.settings.keep, self.parallel)
+        with _interruptible(loop):
+            if self.parallel.is_main:
+                size = 0 if state is None else state.numbers["events"]
+                self._record(loop, checkpoints, size, on_event or _ignore)
+            else:
+                for event in loop.run():
+                    if isinstance(event, Saved):
+                        checkpoints.save(event.state)
+        if loop.saving.stopped:
+            raise KeyboardInterrupt
+
+    def _record(self, loop: Loop, checkpoints: CheckpointWriter, size: int, on_event: OnEvent) -> None:
+        """Run the loop and write down its events, after the first `size` bytes of those before: what came after the
+        checkpoint comes again.
+        """
+        tracking = tensorboard(self.path / "tensorboard", loop.step) if loop.settings.track else nullcontext(_ignore)
+        with event_writer(self.path / EVENTS, size) as record, tracking as track:
             try:
                 for event in loop.run():
                     size = record(event)
                     if isinstance(event, Saved):
                         event.state.numbers |= {"events": size, "seconds": self.seconds}
-                        saver.save(event.state)
+                        checkpoints.save(event.state)
                     track(event)
-                    if on_event:
-                        on_event(event)
+                    on_event(event)
             finally:
-                saver.wait()
-        if loop.stopped:
-            raise KeyboardInterrupt
-
-    def _follow(self, loop: Loop, state: State | None) -> None:
-        """The part of a process that neither speaks nor writes."""
-        if state is not None:
-            loop.restore(state)
-        saver = Saver(self.checkpoints, loop.settings.keep)
-        for event in loop.run():
-            if isinstance(event, Saved):
-                saver.save(event.state)
-        if loop.stopped:
-            raise KeyboardInterrupt
+                checkpoints.wait()
 
     def finish(
         self,
@@ -95,7 +92,7 @@ class Run(RunFolder):
         predictions: Predictions | None = None,
     ) -> None:
         """Write what a finished run has; the manifest last, and the checkpoints go."""
-        if not team().is_main:
+        if not self.parallel.is_main:
             return
         shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
         if checkpoint is not None:
@@ -108,28 +105,28 @@ class Run(RunFolder):
 
 
 @contextmanager
-def open_run(path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool) -> Iterator[Run]:
+def open_run(
+    path: str | Path, study: str, settings: Mapping[str, Any], *, resume: bool, parallel: Parallel = SINGLE
+) -> Iterator[Run]:
     """A run folder for these settings: new; or, with `resume`, the one that is there if it is of the same run.
 
     To the end of the block nobody else can write it.
     """
     path = Path(path)
     wanted = {"study": study, **settings}
-    agree("code", __version__)
-    agree("settings", json.dumps(wanted, sort_keys=True, default=str))
-    if not team().is_main:
-        meet()
-        yield Run(path)
-        return
-    with lock_run(path, wanted, resume=resume, patience=patience() / 2):
-        run = Run(path)
-        meet()
-        yield run
+    parallel.require_same("code", __version__)
+    parallel.require_same("settings", json.dumps(wanted, sort_keys=True, default=str))
+    # Where torchrun restarts processes, the main one waits for the lock of the one before it; the others wait for it,
+    # and no longer than the time-out.
+    lock = lock_run(path, wanted, resume=resume, patience=timeout() / 2) if parallel.is_main else nullcontext()
+    with lock:
+        parallel.barrier()
+        yield Run(path, parallel)
 
 
 @contextmanager
 def tensorboard(folder: Path, step: int) -> Iterator[Callable[[Any], None]]:
-    """A listener that writes losses, rates and scores as TensorBoard scalars; what lies after `step` is taken back."""
+    """An event callback that writes losses, rates and scores as TensorBoard scalars; those after `step` are dropped."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -152,7 +149,7 @@ def tensorboard(folder: Path, step: int) -> Iterator[Callable[[Any], None]]:
         writer.close()
 
 
-def _nothing(_: Any) -> None:
+def _ignore(_: Any) -> None:
     pass
 
 
@@ -160,18 +157,18 @@ def _nothing(_: Any) -> None:
 def _interruptible(loop: Loop) -> Iterator[None]:
     """Ctrl-C, or the SIGTERM of a scheduler, asks the loop to save and stop; a second one stops at once.
 
-    Not so under torchrun, which passes on what it gets: each comes twice there, and it kills who takes too long.
+    Not so under torchrun, which passes signals on: there each process gets them twice, and is killed if it is too slow.
     """
-    at_once: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
-    def ask(number: int, frame: Any) -> None:
-        loop.stopping = True
+    def request_stop(number: int, frame: Any) -> None:
+        loop.saving.stop_requested = True
         if "TORCHELASTIC_RUN_ID" not in os.environ:
-            signal.signal(number, at_once[number])
+            signal.signal(number, default[number])
 
     try:
-        before = {number: signal.signal(number, ask) for number in at_once}
-    except ValueError:  # not in the main thread: whoever is there decides what they mean
+        before = {number: signal.signal(number, request_stop) for number in default}
+    except ValueError:  # not in the main thread, where signals are handled
         yield
         return
     try:

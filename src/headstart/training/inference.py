@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from headstart.batches.batch import Batches
+from headstart.batches.batch import Batch, Batches, Ints
 from headstart.batches.encoding import EncodedExamples, length_sorted_batches
 from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
-from headstart.training.distributed import sum_over, team
+from headstart.parallel import SINGLE, Parallel
+from headstart.training.hardware import Precision, autocast
 from headstart.training.objectives import Objective, layout_of
-from headstart.training.precision import Precision, autocast
 
 TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch that is only scored, where that runs fastest
 
@@ -26,39 +26,42 @@ def classify(
     model: Model,
     data: EncodedExamples,
     precision: Precision,
-    features: torch.Tensor | None = None,
+    features: Tensor | None = None,
     *,
     tokens: int | None = None,
+    parallel: Parallel = SINGLE,
 ) -> Floats:
     """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them."""
     was_training = model.training
     model.eval()
     out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
-    for rows, batch, mine in _batches(data, model.device, tokens):
+    for rows, batch, own in _own_batches(data, model.device, parallel, tokens):
         with autocast(precision, model.device):
             if features is None:
-                logits = model(batch.ids, layout_of(batch), batch.segments)
+                logits = model(batch.ids, layout_of(batch), batch.segments)  # (S, C)
             else:
                 assert isinstance(model.head, ClassifierHead)
                 logits = model.head(features[batch.rows])
-        if mine:
+        if own:
             out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
     model.train(was_training)
-    return sum_over(torch.from_numpy(out).to(model.device)).cpu().numpy() if team().world_size > 1 else out
+    if parallel.world_size == 1:
+        return out
+    return parallel.all_reduce(torch.from_numpy(out).to(model.device)).cpu().numpy()  # zeros in the rows of others
 
 
 @torch.no_grad()
-def frozen_features(model: Model, data: EncodedExamples, precision: Precision) -> torch.Tensor:
+def frozen_features(model: Model, data: EncodedExamples, precision: Precision, parallel: Parallel = SINGLE) -> Tensor:
     """(n, D): what the classifier head receives for each row, which a frozen backbone never changes."""
     assert isinstance(model.head, ClassifierHead)
     model.eval()
     out = torch.zeros(len(data), model.config.width, device=model.device)
-    for _, batch, mine in _batches(data, model.device):
+    for _, batch, own in _own_batches(data, model.device, parallel):
         with autocast(precision, model.device):
-            found = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)
-        if mine:
-            out[batch.rows] = found.float()
-    return sum_over(out)
+            features = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)  # (S, D)
+        if own:
+            out[batch.rows] = features.float()
+    return parallel.all_reduce(out)
 
 
 def tokens_for(device: torch.device) -> int:
@@ -66,27 +69,35 @@ def tokens_for(device: torch.device) -> int:
     return TOKENS.get(device.type, TOKENS["cpu"])
 
 
-def _batches(data: EncodedExamples, device: torch.device, tokens: int | None = None) -> Iterable[Any]:
-    """This process's part of the batches, and whether each is really its own: all processes run as many."""
-    every = list(length_sorted_batches(data, tokens or tokens_for(device)))
-    for number, mine in _turns(len(every)):
-        yield every[number], data.batch(every[number]).to(device), mine
+def _own_batches(
+    data: EncodedExamples, device: torch.device, parallel: Parallel, tokens: int | None = None
+) -> Iterator[tuple[Ints, Batch, bool]]:
+    """The rows and the batches that this process runs, and whether each is its own."""
+    rows = list(length_sorted_batches(data, tokens or tokens_for(device)))
+    for index, own in _own_indices(len(rows), parallel):
+        yield rows[index], data.batch(rows[index]).to(device), own
 
 
-def _turns(count: int) -> Iterable[tuple[int, bool]]:
-    """Which of so many this process takes, as many as any other; one that is not its own fills the last turn up.
+def _own_indices(count: int, parallel: Parallel) -> Iterator[tuple[int, bool]]:
+    """Which of `count` batches this process runs. A sharded model gathers its weights in every forward pass, so all
+    processes run as many: where they do not divide, some run the last once more, which is not their own.
 
-    >>> list(_turns(3))
-    [(0, True), (1, True), (2, True)]
+    >>> list(_own_indices(3, Parallel(rank=1, world_size=2)))
+    [(1, True), (2, False)]
     """
-    now = team()
-    for number in range(now.rank, count + -count % now.world_size, now.world_size):
-        yield min(number, count - 1), number < count
+    for index in range(parallel.rank, count + -count % parallel.world_size, parallel.world_size):
+        yield min(index, count - 1), index < count
 
 
 @torch.no_grad()
 def language_model_scores(
-    model: Model, objective: Objective, batches: Batches, precision: Precision, *, tokens_per_byte: float | None = None
+    model: Model,
+    objective: Objective,
+    batches: Batches,
+    precision: Precision,
+    *,
+    tokens_per_byte: float | None = None,
+    parallel: Parallel = SINGLE,
 ) -> Scores:
     """Loss and perplexity over a whole pass; bits per byte too where every token is predicted from those before.
 
@@ -96,18 +107,18 @@ def language_model_scores(
     model.eval()
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
-    for step, mine in _turns(batches.steps(0)):
+    for step, own in _own_indices(batches.steps(0), parallel):
         batch = batches.batch(0, step)
         for name, count in objective.counts(batch).items():
-            counts[name] = counts.get(name, 0.0) + count * mine
+            counts[name] = counts.get(name, 0.0) + count * own
         with autocast(precision, model.device):
             parts = objective.sums(model, batch.to(model.device))
         for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + value.item() * mine
+            sums[name] = sums.get(name, 0.0) + value.item() * own
     model.train(was_training)
     for numbers in (sums, counts):
-        added = sum_over(torch.tensor(list(numbers.values()), dtype=torch.float64, device=model.device))
-        numbers.update(zip(numbers, added.tolist(), strict=True))
+        values = torch.tensor(list(numbers.values()), dtype=torch.float64, device=model.device)
+        numbers.update(zip(numbers, parallel.all_reduce(values).tolist(), strict=True))
     means = {name: sums[name] / max(counts[name], 1.0) for name in sums}
     scores = {"loss": sum(means.values())}
     if len(means) > 1:

@@ -1,32 +1,27 @@
-"""How weights move: AdamW written out, the optimizers that training uses, and what is done to their rates.
+"""How weights move: AdamW written out, and the optimizers that training uses.
 
 PlainAdamW            the algorithm, to read; tested equal to torch's
 Muon                  torch's, for all matrices of one shape at once
 parameter_groups      which parameters learn how fast, and which decay
 build_optimizer       the fast optimizers over these groups, as one `Optimizers`
-rate                  how the learning rate rises and falls over a run
-Average               a slower copy of the weights
-set_unfrozen, …       what trains at all, and what starts afresh
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, assert_never
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headstart.errors import CheckpointError, ModelError
-from headstart.model.initialisation import initialise
 from headstart.model.model import Model
-from headstart.training.distributed import fill, like, whole
-from headstart.training.precision import bf16_trouble
-from headstart.training.settings import Schedule
+from headstart.training.hardware import bf16_problem
+from headstart.training.settings import OptimizerSettings
+from headstart.training.sharding import copy_into, full_tensor, shard_like
 
 Group = dict[str, Any]
-Kind = Literal["adamw", "muon"]
 
 
 # --- AdamW, written out -----------------------------------------------------------------------------------------------
@@ -84,9 +79,10 @@ class PlainAdamW(torch.optim.Optimizer):
 class Muon(torch.optim.Muon):
     """torch's Muon (Jordan et al. 2024), which takes one matrix after the other: here all of one shape move together.
 
-    A step is the mean of the gradients with its singular values brought near 1, by five rounds of Newton and Schulz.
+    A step is the mean of the gradients with its singular values brought near 1, by five Newton-Schulz iterations.
     Steps are as large as AdamW's, so that one rate suits both (Liu et al. 2025, "Muon is scalable"). Like torch's fused
-    AdamW it divides gradients by `grad_scale` and stays where `found_inf` holds, without asking the device.
+    AdamW it divides gradients by `grad_scale` and stays where `found_inf` holds, without reading either back from the
+    device: so a CUDA graph can capture it.
     """
 
     grad_scale: Tensor | None = None
@@ -99,52 +95,55 @@ class Muon(torch.optim.Muon):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            alike: dict[torch.Size, list[nn.Parameter]] = {}
+            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
             for p in group["params"]:
                 if p.grad is not None:
-                    alike.setdefault(p.shape, []).append(p)
+                    by_shape.setdefault(p.shape, []).append(p)
                     if not self.state[p]:
                         self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            for matrices in alike.values():
-                self._move(matrices, group)
+            for matrices in by_shape.values():
+                self._update(matrices, group)
 
-    def _move(self, matrices: list[nn.Parameter], group: Group) -> None:
-        """M matrices of one shape (R, C), as one tensor (M, R, C)."""
-        means = [self.state[p]["momentum_buffer"] for p in matrices]
-        x, mean = torch.stack([whole(p) for p in matrices]), torch.stack([whole(each) for each in means])
-        slope = torch.stack([whole(p.grad) for p in matrices if p.grad is not None])
+    def _update(self, matrices: list[nn.Parameter], group: Group) -> None:
+        """M matrices of one shape (R, C), as one tensor (M, R, C). Orthogonalising needs them in one piece."""
+        buffers = [self.state[p]["momentum_buffer"] for p in matrices]
+        weight = torch.stack([full_tensor(p) for p in matrices])
+        mean = torch.stack([full_tensor(buffer) for buffer in buffers])
+        gradient = torch.stack([full_tensor(p.grad) for p in matrices if p.grad is not None])
         if self.grad_scale is not None:
-            slope = slope / self.grad_scale
-        new_mean = mean.lerp(slope, 1 - group["momentum"])
-        step = self._orthogonal(slope.lerp(new_mean, group["momentum"]), group)
-        lr, size = group["lr"], 0.2 * math.sqrt(max(x.shape[1:]))
-        new = x * (1 - lr * group["weight_decay"]) - step * (lr * size)
+            gradient = gradient / self.grad_scale
+        new_mean = mean.lerp(gradient, 1 - group["momentum"])
+        direction = self._orthogonalise(gradient.lerp(new_mean, group["momentum"]), group)  # Nesterov's momentum
+        lr, size = group["lr"], 0.2 * math.sqrt(max(weight.shape[1:]))  # the root mean square of AdamW's steps
+        new = weight * (1 - lr * group["weight_decay"]) - direction * (lr * size)
         if self.found_inf is not None:
-            stay = self.found_inf.bool()
-            new, new_mean = torch.where(stay, x, new), torch.where(stay, mean, new_mean)
-        for p, its_mean, value, mean_value in zip(matrices, means, new, new_mean, strict=True):
-            fill(p, value)
-            fill(its_mean, mean_value)
+            skip = self.found_inf.bool()
+            new, new_mean = torch.where(skip, weight, new), torch.where(skip, mean, new_mean)
+        for p, buffer, p_value, mean_value in zip(matrices, buffers, new, new_mean, strict=True):
+            copy_into(p, p_value)
+            copy_into(buffer, mean_value)
 
-    def _orthogonal(self, x: Tensor, group: Group) -> Tensor:
-        """(M, R, C) → (M, R, C): each matrix with its singular values near 1, by Newton and Schulz."""
+    def _orthogonalise(self, x: Tensor, group: Group) -> Tensor:
+        """(M, R, C) → (M, R, C): each matrix with its singular values near 1.
+
+        A Newton-Schulz iteration is y ← a y + b (y yᵀ) y + c (y yᵀ)² y: a polynomial of the singular values, which
+        converges where they start at 1 at most.
+        """
         a, b, c = group["ns_coefficients"]
         y = x.to(self.dtype)
-        upright = y.shape[1] > y.shape[2]
-        y = y.mT if upright else y  # the smaller of the two products
+        tall = y.shape[1] > y.shape[2]
+        y = y.mT if tall else y  # the smaller of the two Gram matrices
         y = y / y.norm(dim=(1, 2), keepdim=True).clamp(min=group["eps"])
         for _ in range(group["ns_steps"]):
             gram = y @ y.mT
             y = torch.baddbmm(y, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), y, beta=a)
-        return (y.mT if upright else y).to(x.dtype)
+        return (y.mT if tall else y).to(x.dtype)
 
 
 # --- which parameters learn how fast ----------------------------------------------------------------------------------
 
 
-def parameter_groups(
-    model: Model, *, lr: float, weight_decay: float, layer_decay: float = 1.0, head_lr: float = 1.0
-) -> list[Group]:
+def parameter_groups(model: Model, settings: OptimizerSettings) -> list[Group]:
     """The trainable parameters, in groups of one rate and one decay each.
 
     A step down from the head multiplies the rate by `layer_decay`: the top layer of L learns at lr · layer_decay, layer
@@ -154,29 +153,29 @@ def parameter_groups(
     A group holds `params`, their `names`, `lr`, `weight_decay`, the `initial` lr that schedules multiply, and a `name`.
     """
     groups: dict[tuple[float, float], Group] = {}
-    places: dict[tuple[float, float], list[str]] = {}
+    parts: dict[tuple[float, float], list[str]] = {}
     for name, p in model.named_parameters():
         if not p.requires_grad:
             continue
-        place, steps = _place(name, model.config.layers)
-        its_lr = lr * head_lr if place == "head" else lr * layer_decay**steps
-        decay = weight_decay if p.dim() >= 2 else 0.0
-        key = its_lr, decay
-        fresh = {"params": [], "names": [], "lr": its_lr, "initial": its_lr, "weight_decay": decay}
-        group = groups.setdefault(key, fresh)
+        part, depth = depth_of(name, model.config.layers)
+        lr = settings.lr * (settings.head_lr if part == "head" else settings.layer_decay**depth)
+        decay = settings.weight_decay if p.dim() >= 2 else 0.0
+        key = lr, decay
+        empty = {"params": [], "names": [], "lr": lr, "initial": lr, "weight_decay": decay}
+        group = groups.setdefault(key, empty)
         group["params"].append(p)
         group["names"].append(name)
-        if place not in places.setdefault(key, []):
-            places[key].append(place)
+        if part not in parts.setdefault(key, []):
+            parts[key].append(part)
     for key, group in groups.items():
-        group["name"] = ", ".join(places[key]) + (" (no decay)" if group["weight_decay"] == 0 else "")
+        group["name"] = ", ".join(parts[key]) + (" (no decay)" if group["weight_decay"] == 0 else "")
     return list(groups.values())
 
 
-def _place(name: str, layers: int) -> tuple[str, int]:
-    """Where a parameter stands, and how many steps below the head that is.
+def depth_of(name: str, layers: int) -> tuple[str, int]:
+    """The part of the model that a parameter is in, and how many steps below the head that is.
 
-    >>> _place("backbone.layers.3.attention.qkv.weight", 4), _place("backbone.embeddings.tokens.weight", 4)
+    >>> depth_of("backbone.layers.3.attention.qkv.weight", 4), depth_of("backbone.embeddings.tokens.weight", 4)
     (('layer 3', 1), ('embeddings', 5))
     """
     match name.split("."):
@@ -184,7 +183,7 @@ def _place(name: str, layers: int) -> tuple[str, int]:
             return "head", 0
         case "backbone", "layers", number, *_:
             return f"layer {number}", layers - int(number)
-        case "backbone", "embeddings" | "relative", *_:  # the bias by distance is a position, as much as a row is
+        case "backbone", "embeddings" | "relative", *_:  # a bias by distance is a position, as much as a row is
             return "embeddings", layers + 1
         case "backbone", "norm" | "pooler", *_:
             return "top", 0
@@ -205,28 +204,26 @@ class Optimizers:
         return [group for part in self.parts for group in part.param_groups]
 
     @property
-    def recordable(self) -> bool:
-        """Whether a step can be recorded on a GPU and played back: all that it reads lies there."""
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can capture a step: everything that it reads lies on the GPU, the rates too."""
         return all(isinstance(group["lr"], Tensor) for group in self.groups)
 
-    def set_rate(self, factor: float) -> None:
-        """Let every parameter move at `factor` times its initial rate."""
+    def set_lr(self, factor: float) -> None:
+        """Let every parameter learn at `factor` times its initial rate."""
         for group in self.groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(group["initial"] * factor)
             else:
                 group["lr"] = group["initial"] * factor
 
-    def step(self, factor: float | None = 1.0, *, divide: Tensor | None = None, skip: Tensor | None = None) -> None:
-        """Update every parameter that has a gradient, at `factor` times its initial rate (None: as it was set).
+    def step(self, *, divide_by: Tensor | None = None, skip: Tensor | None = None) -> None:
+        """Update every parameter that has a gradient.
 
-        Gradients are divided by `divide` first; where `skip` holds true, nothing is updated. Optimizers do both within
-        their step, without asking the device.
+        Gradients are divided by `divide_by` first; where `skip` holds true, nothing is updated. Optimizers do both
+        within their step, on the device: they are the `grad_scale` and `found_inf` of torch's gradient scaler.
         """
-        if factor is not None:
-            self.set_rate(factor)
         for part in self.parts:
-            part.grad_scale = divide  # type: ignore[attr-defined]
+            part.grad_scale = divide_by  # type: ignore[attr-defined]
             part.found_inf = None if skip is None else skip.float()  # type: ignore[attr-defined]
             part.step()
 
@@ -247,25 +244,25 @@ class Optimizers:
         """Go on from a copy of such a state; an error where it is of another optimizer or another model."""
         if meta.get("optimizers") != self._kinds:
             raise CheckpointError(f"the state is of optimizers {meta.get('optimizers')}, and these are {self._kinds}")
-        found: dict[str, dict[str, Tensor]] = {}
+        states: dict[str, dict[str, Tensor]] = {}
         for key, value in tensors.items():
             name, _, moment = key.rpartition(".")
-            found.setdefault(name, {})[moment] = value
+            states.setdefault(name, {})[moment] = value
         known = {name: (part, p) for part, name, p in self._parameters()}
-        strange = sorted(found.keys() - known.keys())
-        if strange:
-            raise CheckpointError(f"the state has {strange[0]}, which is no parameter that this optimizer moves")
-        for name, moments in found.items():
+        unknown = sorted(states.keys() - known.keys())
+        if unknown:
+            raise CheckpointError(f"the state has {unknown[0]}, which is no parameter that this optimizer moves")
+        for name, state in states.items():
             p = known[name][1]
-            for moment, value in moments.items():
+            for moment, value in state.items():
                 if value.dim() > 0 and value.shape != p.shape:  # a single number counts the steps
                     shapes = f"{tuple(value.shape)}, expected {tuple(p.shape)}"
                     raise CheckpointError(f"the state's {name}.{moment} has shape {shapes}")
         for name, (part, p) in known.items():
             part.state.pop(p, None)
-            if name in found:  # a parameter that has had no gradient yet has no state
+            if name in states:  # a parameter that has had no gradient yet has no state
                 part.state[p] = {
-                    moment: like(p, value.to(p.device, copy=True)) for moment, value in found[name].items()
+                    moment: shard_like(p, value.to(p.device, copy=True)) for moment, value in states[name].items()
                 }
 
     @property
@@ -279,45 +276,30 @@ class Optimizers:
                     yield part, name, p
 
 
-def build_optimizer(
-    model: Model,
-    *,
-    kind: Kind = "adamw",
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
-    layer_decay: float = 1.0,
-    head_lr: float = 1.0,
-) -> Optimizers:
+def build_optimizer(model: Model, settings: OptimizerSettings) -> Optimizers:
     """AdamW for all trainable parameters; or Muon for the matrices within the layers and AdamW for the rest."""
-    groups = parameter_groups(model, lr=lr, weight_decay=weight_decay, layer_decay=layer_decay, head_lr=head_lr)
+    groups = parameter_groups(model, settings)
     if not groups:
         raise ModelError("every parameter of this model is frozen: unfreeze some, or there is nothing to train")
-    match kind:
-        case "adamw":
-            return Optimizers([fused_adamw(groups, betas, eps)])
-        case "muon":
-            matrices, rest = _only(groups, _is_layer_matrix), _only(groups, lambda *each: not _is_layer_matrix(*each))
-            parts: list[torch.optim.Optimizer] = []
-            if matrices:
-                dtype = torch.float32 if bf16_trouble(model.device) else torch.bfloat16
-                parts.append(Muon(_rates_on_device(matrices), dtype))
-            if rest:
-                parts.append(fused_adamw(rest, betas, eps))
-            return Optimizers(parts)
-        case _:
-            assert_never(kind)
+    matrices = _select(groups, _is_layer_matrix) if settings.optimizer == "muon" else []
+    others = _select(groups, lambda name, p: not _is_layer_matrix(name, p)) if matrices else groups
+    parts: list[torch.optim.Optimizer] = []
+    if matrices:
+        dtype = torch.float32 if bf16_problem(model.device) else torch.bfloat16
+        parts.append(Muon(_lr_on_device(matrices), dtype))
+    if others:
+        parts.append(fused_adamw(others, settings))
+    return Optimizers(parts)
 
 
-def fused_adamw(groups: list[Group], betas: tuple[float, float], eps: float) -> torch.optim.AdamW:
+def fused_adamw(groups: list[Group], settings: OptimizerSettings) -> torch.optim.AdamW:
     """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
-    on_gpu = groups[0]["params"][0].is_cuda
-    return torch.optim.AdamW(_rates_on_device(groups), betas=betas, eps=eps, fused=True, capturable=on_gpu)
+    betas, on_gpu = (settings.beta1, settings.beta2), groups[0]["params"][0].is_cuda
+    return torch.optim.AdamW(_lr_on_device(groups), betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
 
 
-def _rates_on_device(groups: list[Group]) -> list[Group]:
-    """On a GPU the rates lie there too, so that a recorded step reads them anew each time."""
+def _lr_on_device(groups: list[Group]) -> list[Group]:
+    """On a GPU the rates lie there too, so that a captured step reads them anew at every replay."""
     device = groups[0]["params"][0].device
     if device.type != "cuda":
         return groups
@@ -328,136 +310,11 @@ def _is_layer_matrix(name: str, p: Tensor) -> bool:
     return name.startswith("backbone.layers.") and p.dim() == 2
 
 
-def _only(groups: list[Group], keep: Callable[[str, Tensor], bool]) -> list[Group]:
+def _select(groups: list[Group], keep: Callable[[str, Tensor], bool]) -> list[Group]:
     """The groups with only those of their parameters that `keep` accepts; groups that this empties are left out."""
-    parts = []
+    selected = []
     for group in groups:
         kept = [(name, p) for name, p in zip(group["names"], group["params"], strict=True) if keep(name, p)]
         if kept:
-            parts.append({**group, "names": [name for name, _ in kept], "params": [p for _, p in kept]})
-    return parts
-
-
-# --- over a run -------------------------------------------------------------------------------------------------------
-
-
-def rate(schedule: Schedule, step: int, total: int, warmup: int) -> float:
-    """What the learning rate is multiplied by at a step, counted from 0, of a run of `total` steps.
-
-    It rises in a line to 1 over the first `warmup` steps. Then it stays (`constant`), falls in a line (`linear`) or in
-    half a cosine (`cosine`) so as to be 0 at step `total`, just after the last; or (`one-cycle`) falls in half a cosine
-    to a thousandth, where 30 % of the steps are a warm-up unless another one is asked for.
-
-    >>> [rate("linear", step, total=6, warmup=2) for step in range(6)]
-    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    """
-    if not 0 <= step < total:
-        raise ValueError(f"step {step} of a run of {total}: steps are counted from 0 to {total - 1}")
-    if schedule == "one-cycle" and warmup == 0:
-        warmup = round(0.3 * total)
-    warmup = min(warmup, total)
-    if step < warmup:
-        return (step + 1) / warmup
-    left = (total - step) / (total - warmup)  # 1 just after the warm-up, and above 0 at the last step
-    half_cosine = math.sin(math.pi / 2 * left) ** 2  # (1 + cos(π (1 - left))) / 2, exact near 0
-    match schedule:
-        case "constant":
-            return 1.0
-        case "linear":
-            return left
-        case "cosine":
-            return half_cosine
-        case "one-cycle":
-            return 1e-3 + (1 - 1e-3) * half_cosine
-        case _:
-            assert_never(schedule)
-
-
-class Average:
-    """An exponential moving average of the weights that train: steadier than where the last step left them.
-
-    Early on it follows closely, forgetting where the run began: the n-th update keeps at most (1 + n) / (10 + n) of it.
-
-    >>> from headstart.model.presets import preset
-    >>> model = Model.build(preset("lab", vocabulary=10))
-    >>> average = Average(model, decay=0.999)
-    >>> average.update(model)  # after each step
-    >>> average.swap(model)    # the model has the average now: evaluate it, save it
-    >>> average.swap(model)    # and now what it had before
-    """
-
-    def __init__(self, model: Model, decay: float) -> None:
-        self.decay = decay
-        self.updates = 0
-        self.weights = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
-
-    @torch.no_grad()
-    def update(self, model: Model) -> None:
-        self.updates += 1
-        kept = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        live = dict(model.named_parameters())
-        for name, averaged in self.weights.items():
-            averaged.lerp_(live[name], 1 - kept)
-
-    @torch.no_grad()
-    def swap(self, model: Model) -> None:
-        """Exchange the averaged and the live weights; twice is as if nothing had been done."""
-        live = dict(model.named_parameters())
-        for name, averaged in self.weights.items():
-            held = averaged.clone()
-            averaged.copy_(live[name])
-            live[name].copy_(held)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The live tensors by the names of their parameters, and the number of updates."""
-        return {**self.weights, "updates": torch.tensor(self.updates)}
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a copy of such a state."""
-        if tensors.keys() != self.weights.keys() | {"updates"}:
-            names = sorted(tensors.keys() ^ (self.weights.keys() | {"updates"}))
-            raise CheckpointError(
-                f"the average is of other parameters than those that train: {names[0]} is in one only"
-            )
-        self.updates = int(tensors["updates"])
-        for name, averaged in self.weights.items():
-            fill(averaged, tensors[name])
-
-
-# --- what trains, and what starts afresh ------------------------------------------------------------------------------
-
-
-def unfrozen_layers(epoch: int, layers: int, every: int = 1) -> int:
-    """Gradual unfreezing (Howard & Ruder 2018): how many layers, from the top, train in an epoch.
-
-    The head alone in the first, then one more layer `every` so many epochs; with the last of them, all there is.
-
-    >>> [unfrozen_layers(epoch, layers=2) for epoch in range(4)]
-    [0, 1, 2, 2]
-    """
-    return min(epoch // every, layers)
-
-
-def set_unfrozen(model: Model, layers_from_top: int | None) -> None:
-    """Let the head train, and so many layers with what stands above them; None, or all of them: the embeddings too.
-
-    Build the optimizer before, while everything trains: it leaves alone what has no gradient, and knows the rest.
-    """
-    layers = model.config.layers
-    count = layers if layers_from_top is None else layers_from_top
-    for name, p in model.named_parameters():
-        place, steps = _place(name, layers)
-        trains = place == "head" or count >= layers or (count > 0 and steps <= count)
-        p.requires_grad_(trains)
-    model.train(model.training)  # a backbone that is wholly frozen has no dropout
-
-
-def reinitialise_top(model: Model, layers: int) -> None:
-    """Draw the top layers anew, and the pooler, which knows only them (Zhang et al. 2021); none where `layers` is 0."""
-    found = len(model.backbone.layers)
-    if not 0 <= layers <= found:
-        raise ModelError(f"{layers} layers to draw anew, and the model has {found}: choose 0 to {found}")
-    for layer in list(model.backbone.layers)[found - layers :]:
-        initialise(layer, model.config)
-    if layers and model.backbone.pooler is not None:
-        initialise(model.backbone.pooler, model.config)
+            selected.append({**group, "names": [name for name, _ in kept], "params": [p for _, p in kept]})
+    return selected

@@ -25,10 +25,10 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Floats
+from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Example, Examples, Text
-from headstart.studies.setup import pick_device
+from headstart.training.hardware import choose_precision, pick_device
 from headstart.training.inference import classify
-from headstart.training.precision import choose_precision
 
 CHUNK = 4096  # texts that are read ahead, so that batches can be sorted by length
 
@@ -49,14 +49,22 @@ class Prediction:
 class TextClassifier:
     """A model, its tokenizer and its class names, ready to answer."""
 
-    def __init__(self, checkpoint: Checkpoint, device: str = "auto", *, where: str = "this model") -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        device: str = "auto",
+        parallel: Parallel = SINGLE,
+        *,
+        where: str = "this model",
+    ) -> None:
         head = checkpoint.model.head_config
         if not isinstance(head, ClassifierConfig):
             kind = "has no head" if head is None else f"is a {head.kind} model"
             raise ModelError(f"{where} {kind}, and no classifier: `headstart finetune` makes one of it")
         if checkpoint.tokenizer is None:
             raise ModelError(f"{where} has no tokenizer, so texts cannot be read: import it with one")
-        self.device = pick_device(device)
+        self.parallel = parallel
+        self.device = pick_device(device, parallel)
         self.model = checkpoint.model.to(self.device).eval()
         self.tokenizer = checkpoint.tokenizer
         self.class_names = checkpoint.class_names or tuple(str(k) for k in range(head.classes))
@@ -65,9 +73,9 @@ class TextClassifier:
         self.precision = choose_precision("auto", self.device)
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> TextClassifier:
+    def load(cls, folder: str | Path, device: str = "auto", parallel: Parallel = SINGLE) -> TextClassifier:
         """From a run folder, a model folder, or a `transformers` folder with a classifier head."""
-        return cls(open_model(str(folder)), device, where=str(folder))
+        return cls(open_model(str(folder)), device, parallel, where=str(folder))
 
     def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
         """A prediction for each text (or pair), in order."""
@@ -96,7 +104,7 @@ class TextClassifier:
         """(n, C): log-probabilities before the temperature."""
         encoded = self.encode(texts)
         with torch.inference_mode():
-            return classify(self.model, encoded, self.precision)
+            return classify(self.model, encoded, self.precision, parallel=self.parallel)
 
     def encode(self, texts: Sequence[Text]) -> EncodedExamples:
         """Texts as ids, truncated to the model's window."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from headstart.batches.batch import rng
 from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
+from headstart.training.hardware import Precision
 from headstart.training.inference import classify
-from headstart.training.precision import Precision
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explanation import Faithfulness
 from headstart.use.words import TokenizedText

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.training import precision
-from headstart.training.precision import Precision, autocast, bf16_trouble, choose_precision
+from headstart.training import hardware
+from headstart.training.hardware import Precision, autocast, bf16_problem, choose_precision
 
 PRIMITIVE = "could not create a primitive"
 
@@ -26,7 +26,7 @@ def test_float32_asks_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_bf16_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "bf16_trouble", lambda device: None)
+    monkeypatch.setattr(hardware, "bf16_problem", lambda device: None)
     assert choose_precision("bf16", "cpu") == Precision(torch.bfloat16, None)
     assert choose_precision("bf16", "cuda") == Precision(torch.bfloat16, None)
     assert choose_precision("auto", "cuda:1") == Precision(torch.bfloat16, None)
@@ -41,7 +41,7 @@ def test_a_cpu_that_cannot_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gpu_that_cannot_is_said_even_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "bf16_trouble", lambda device: "no")
+    monkeypatch.setattr(hardware, "bf16_problem", lambda device: "no")
     assert choose_precision("auto", "cuda") == Precision(
         None, "this GPU cannot multiply in bf16 (no): going on in float32"
     )
@@ -49,12 +49,12 @@ def test_a_gpu_that_cannot_is_said_even_when_nobody_asked(monkeypatch: pytest.Mo
 
 def test_a_gpu_that_would_only_imitate_bf16_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
-    assert "imitate" in (bf16_trouble("cuda") or "")
+    assert "imitate" in (bf16_problem("cuda") or "")
 
 
 def test_a_failure_on_the_way_back_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.autograd, "grad", broken)
-    assert bf16_trouble("cpu") == PRIMITIVE
+    assert bf16_problem("cpu") == PRIMITIVE
 
 
 @pytest.mark.parametrize("wrong", [lambda y: y + 1, lambda y: 2 * y - y.detach()])
@@ -62,7 +62,7 @@ def test_a_wrong_number_counts(wrong: Callable[[Tensor], Tensor], monkeypatch: p
     """Once in the product alone, once in its gradients alone."""
     linear = torch.nn.functional.linear
     monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight: wrong(linear(x, weight)))
-    assert bf16_trouble("cpu") == "the product was wrong"
+    assert bf16_problem("cpu") == "the product was wrong"
 
 
 def test_the_probe_multiplies_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_the_probe_multiplies_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.nn.functional, "linear", watched)
     before = torch.get_rng_state()
-    bf16_trouble("cpu")
+    bf16_problem("cpu")
     assert seen == [torch.bfloat16]
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -18,8 +18,8 @@ from torch.distributed import DistStoreError, HashStore  # type: ignore[attr-def
 from headstart.errors import ConfigError, TrainingError
 from headstart.parallel import SINGLE
 from headstart.training import parallel
-from headstart.training.state import read_newest
-from tests.training.team import CASES, PROFILED, run
+from headstart.training.run_checkpoint import read_newest
+from tests.training.processes import CASES, PROFILED, run
 from tests.training.test_loop import classifier, make_loop
 
 ROOT = Path(__file__).parents[2]
@@ -27,16 +27,16 @@ EXACT = ("copied", "averaged", "unfrozen", "few")  # the others sum in another o
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standsingle", f"--nproc-per-node={processes}"]
     return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every case in two processes, in one start."""
-    out = tmp_path_factory.mktemp("team") / "found.pt"
-    run("copied", out.parent / "alone", accumulate=2)  # a checkpoint of one process, to be gone on from by two
-    done = torchrun("-m", "tests.training.team", str(out), *CASES)
+    out = tmp_path_factory.mktemp("processes") / "found.pt"
+    run("copied", out.parent / "single", accumulate=2)  # a checkpoint of one process, for two to resume
+    done = torchrun("-m", "tests.training.processes", str(out), *CASES)
     assert done.returncode == 0, done.stderr[-3000:]
     read: dict[str, Any] = torch.load(out, weights_only=False)
     return {**read, "folder": out.parent}
@@ -52,17 +52,17 @@ def _one_thread() -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_learn_what_one_learns_in_twice_the_shares(found: dict[str, Any], name: str) -> None:
+def test_two_processes_learn_what_one_learns_in_twice_the_micro_batches(found: dict[str, Any], name: str) -> None:
     """The same stream of losses from the same seed, dropout and all; the weights, and how good they were."""
-    shares = CASES[name].get("accumulate", 1)
-    alone = run(name, shard=False, accumulate=2 * shares)
-    together = found[name]
+    micro_batches = CASES[name].get("accumulate", 1)
+    single = run(name, shard=False, accumulate=2 * micro_batches)
+    both = found[name]
     within = {"rel": 0, "abs": 0} if name in EXACT else {"rel": 1e-4, "abs": 1e-5}
-    assert together["losses"] == pytest.approx(alone["losses"], **within)
-    assert together["gradients"] == pytest.approx(alone["gradients"], rel=1e-4)
-    assert together["best"] == pytest.approx(alone["best"], rel=1e-4)
-    for key, value in together["weights"].items():
-        torch.testing.assert_close(value, alone["weights"][key], rtol=0, atol=1e-4)
+    assert both["losses"] == pytest.approx(single["losses"], **within)
+    assert both["gradients"] == pytest.approx(single["gradients"], rel=1e-4)
+    assert both["best"] == pytest.approx(single["best"], rel=1e-4)
+    for key, value in both["weights"].items():
+        torch.testing.assert_close(value, single["weights"][key], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,13 +72,13 @@ def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
     assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
 
 
-def test_one_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str, Any]) -> None:
-    """They ask one another when they read their numbers, every fourth step here, and never between."""
-    assert found["stop"] == {"steps": [8, 8], "asked": 2, "last": "Saved", "stopped": True}
+def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str, Any]) -> None:
+    """They sync when they read their losses, every fourth step here, and never between."""
+    assert found["stop"] == {"steps": [8, 8], "syncs": 2, "last": "Saved", "stopped": True}
 
 
 def test_they_save_after_the_same_step_whatever_their_clocks_say(found: dict[str, Any]) -> None:
-    one, other = found["rest"]
+    one, other = found["save steps"]
     assert one == other
     assert len(one) == 2  # the last two of four epochs
 
@@ -104,29 +104,29 @@ def test_a_pooler_that_the_head_passes_by(found: dict[str, Any], split: bool) ->
 
 
 def test_each_process_writes_its_part_of_a_checkpoint(found: dict[str, Any]) -> None:
-    [folder] = (found["folder"] / "split").iterdir()
+    [folder] = (found["folder"] / "sharded").iterdir()
     assert {"__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"} <= {path.name for path in folder.iterdir()}
 
 
 def test_a_damaged_part_of_a_checkpoint_is_noticed(found: dict[str, Any], tmp_path: Path) -> None:
-    shutil.copytree(found["folder"] / "split", tmp_path / "split")
-    [part] = (tmp_path / "split").glob("*/__1_0.distcp")
+    shutil.copytree(found["folder"] / "sharded", tmp_path / "sharded")
+    [part] = (tmp_path / "sharded").glob("*/__1_0.distcp")
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     with pytest.raises(TrainingError, match=r"__1_0\.distcp is not the one it was written with"):
-        read_newest(tmp_path / "split")
+        read_newest(tmp_path / "sharded")
 
 
-@pytest.mark.parametrize("name", ["copied", "split", "split, averaged"])
+@pytest.mark.parametrize("name", ["copied", "sharded", "sharded, averaged"])
 def test_what_two_processes_began_one_ends(found: dict[str, Any], name: str) -> None:
     """Whoever reads a checkpoint need not be as many as wrote it, nor hold the weights as they did."""
-    alone = run(name, found["folder"] / name, resume=True, shard=False)
-    assert alone["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
+    single = run(name, found["folder"] / name, resume=True, shard=False)
+    assert single["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("shard", [False, True])
-@pytest.mark.parametrize("begun", ["alone", "copied", "split"])
+@pytest.mark.parametrize("begun", ["single", "copied", "sharded"])
 def test_two_processes_go_on_with_what_was_begun_otherwise(found: dict[str, Any], begun: str, shard: bool) -> None:
     resumed = found[f"{begun}, resumed with shard={shard}"]
     assert resumed["losses"] == pytest.approx(found["copied"]["losses"][3:], rel=1e-4, abs=1e-5)

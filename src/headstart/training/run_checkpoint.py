@@ -1,11 +1,11 @@
-"""Checkpoints of a run in progress: whole or not there, verified when they are read, written beside the training.
+"""Checkpoints of a run in progress, to resume it from: complete or not there, verified when they are read.
 
 checkpoints/step-000000120/state.safetensors   parameters, moments, best weights
                           /state.json          where the run stands, and the checksum of the tensors
-                          /*.distcp, .metadata in the place of state.safetensors, where several processes wrote it
+                          /*.distcp, .metadata in the place of state.safetensors, where several processes wrote them
 
 Several processes write by `torch.distributed.checkpoint`, each what it has. Either form is read by any number of
-processes, however their weights lie.
+processes, whether their weights are copied or sharded.
 """
 
 from __future__ import annotations
@@ -26,80 +26,80 @@ from torch import Tensor
 from headstart.checkpoints.folder import read_json, read_safetensors
 from headstart.errors import CheckpointError, TrainingError
 from headstart.files import new_folder
-from headstart.training.distributed import meet, team
-from headstart.training.loop import State
+from headstart.parallel import SINGLE, Parallel
+from headstart.training.run_state import RunState
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
 
 
-def write_state(folder: Path, state: State, keep: int) -> Path:
+def write_checkpoint(folder: Path, state: RunState, keep: int, parallel: Parallel = SINGLE) -> Path:
     """Write a checkpoint, and remove the oldest where there are more than `keep`."""
     target = folder / f"step-{state.numbers['step']:09d}"
-    if team().is_main:
+    if parallel.is_main:
         if target.exists():  # damaged, or from before a resume: what is written now is the same or better
             shutil.rmtree(target)
         with new_folder(target) as unfinished:
-            _write_tensors(unfinished, state)
+            _write_tensors(unfinished, state, parallel)
             sums = {path.name: _checksum(path) for path in sorted(unfinished.iterdir())}
             (unfinished / NUMBERS).write_text(json.dumps({**state.numbers, "sha256": sums}) + "\n", encoding="utf-8")
-        for old in _found(folder)[:-keep]:
+        for old in _checkpoints(folder)[:-keep]:
             shutil.rmtree(old)
     else:
-        _write_tensors(None, state)
-    meet()
+        _write_tensors(None, state, parallel)
+    parallel.barrier()
     return target
 
 
-def _write_tensors(folder: Path | None, state: State) -> None:
-    """The first process says where; the others wait for it, and each writes its own part there."""
-    if team().world_size == 1:
+def _write_tensors(folder: Path | None, state: RunState, parallel: Parallel) -> None:
+    """The main process says where; each writes its own part there."""
+    if parallel.world_size == 1:
         assert folder is not None
-        save_file(_on_host(state.tensors), folder / TENSORS)
+        save_file(_to_cpu(state.tensors), folder / TENSORS)
         return
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    where = team().broadcast(None if folder is None else str(folder))
-    save(dict(state.tensors), checkpoint_id=where)
+    target = parallel.broadcast(None if folder is None else str(folder))
+    save(dict(state.tensors), checkpoint_id=target)
 
 
-def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """In the CPU's memory. From a GPU on a stream of their own: on the usual one each waits for steps under way."""
+def _to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies from a GPU go on a stream of their own: on the default one they would wait for the steps queued there."""
     device = next((t.device for t in tensors.values() if t.is_cuda), None)
     if device is None:
         return {name: t.contiguous() for name, t in tensors.items()}
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))  # the copies that `tensors` are
+    stream.wait_stream(torch.cuda.current_stream(device))  # `tensors` are copies that it may still be making
     with torch.cuda.stream(stream):
         return {name: t.contiguous().cpu() for name, t in tensors.items()}
 
 
-def read_newest(folder: Path) -> tuple[State | None, list[str]]:
-    """The newest checkpoint that is whole, and a line for each newer one that is not.
+def read_newest(folder: Path) -> tuple[RunState | None, list[str]]:
+    """The newest checkpoint that is undamaged, and a line for each newer one that is not.
 
     None where there is no checkpoint yet; an error where there are some and every one is damaged.
     """
     damaged: list[str] = []
-    found = _found(folder)
-    for path in reversed(found):
+    paths = _checkpoints(folder)
+    for path in reversed(paths):
         try:
             return _read(path), damaged
         except CheckpointError as error:
             damaged.append(f"{path.name} is damaged and was passed over: {error}")
-    if found:
+    if paths:
         raise TrainingError("; ".join([*damaged, "no checkpoint is whole: start again in another folder"]))
     return None, damaged
 
 
-def _read(path: Path) -> State:
+def _read(path: Path) -> RunState:
     numbers = read_json(path / NUMBERS)
     sums = numbers.pop("sha256", {})
     for name in sorted(sums) or [TENSORS]:
         if not (path / name).is_file() or _checksum(path / name) != sums.get(name):
             raise CheckpointError(f"the checksum of {path / name} is not the one it was written with")
-    return State(read_safetensors(path / TENSORS) if TENSORS in sums else _read_together(path), numbers)
+    return RunState(read_safetensors(path / TENSORS) if TENSORS in sums else _read_distributed(path), numbers)
 
 
-def _read_together(path: Path) -> dict[str, Tensor]:
+def _read_distributed(path: Path) -> dict[str, Tensor]:
     """All tensors in one piece, from what several processes wrote."""
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -107,9 +107,9 @@ def _read_together(path: Path) -> dict[str, Tensor]:
 
     described = FileSystemReader(path).read_metadata().state_dict_metadata
     tensors = {
-        name: torch.empty(each.size, dtype=each.properties.dtype)
-        for name, each in described.items()
-        if isinstance(each, TensorStorageMetadata)
+        name: torch.empty(about.size, dtype=about.properties.dtype)
+        for name, about in described.items()
+        if isinstance(about, TensorStorageMetadata)
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each process reads for itself
@@ -117,7 +117,7 @@ def _read_together(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _found(folder: Path) -> list[Path]:
+def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*")) if folder.is_dir() else []
 
 
@@ -127,21 +127,22 @@ def _checksum(path: Path) -> str:
 
 
 @dataclass
-class Saver:
+class CheckpointWriter:
     """Writes checkpoints in a thread of its own, one at a time, so that training goes on meanwhile."""
 
     folder: Path
     keep: int
+    parallel: Parallel = SINGLE
     _thread: threading.Thread | None = None
     _errors: list[Exception] = field(default_factory=list)
 
-    def save(self, state: State) -> None:
+    def save(self, state: RunState) -> None:
         """Begin to write; waits for the one before. A failure of that one is raised here.
 
-        Several processes write at once and wait for one another: they must not train meanwhile.
+        Several processes write at once and wait for one another, by the same collectives as training: not in a thread.
         """
-        if team().world_size > 1:
-            write_state(self.folder, state, self.keep)
+        if self.parallel.world_size > 1:
+            write_checkpoint(self.folder, state, self.keep, self.parallel)
             return
         self.wait()
         self._thread = threading.Thread(target=self._write, args=(state,), name="headstart-save")
@@ -154,8 +155,8 @@ class Saver:
         if self._errors:
             raise self._errors.pop()
 
-    def _write(self, state: State) -> None:
+    def _write(self, state: RunState) -> None:
         try:
-            write_state(self.folder, state, self.keep)
+            write_checkpoint(self.folder, state, self.keep)
         except Exception as error:
             self._errors.append(error)

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from headstart.errors import OutputError, TrainingError
-from headstart.training.loop import State
-from headstart.training.state import Saver, read_newest, write_state
+from headstart.training.run_checkpoint import CheckpointWriter, read_newest, write_checkpoint
+from headstart.training.run_state import RunState
 
 
-def make_state(step: int) -> State:
-    return State({"model.w": torch.full((3, 2), float(step)), "optimizer.0.step": torch.tensor(1.0)}, {"step": step})
+def make_state(step: int) -> RunState:
+    return RunState({"model.w": torch.full((3, 2), float(step)), "optimizer.0.step": torch.tensor(1.0)}, {"step": step})
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
-    write_state(tmp_path, make_state(7), keep=2)
+    write_checkpoint(tmp_path, make_state(7), keep=2)
     state, damaged = read_newest(tmp_path)
     assert state is not None
     assert damaged == []
@@ -31,7 +31,7 @@ def test_what_a_gpu_is_still_making_is_written_when_it_is_made(tmp_path: Path) -
     made = ones
     for _ in range(50):  # a tenth of a second, in which the writer may not read
         made = (made @ ones).clamp(max=1.0)
-    write_state(tmp_path, State({"w": made.clone()}, {"step": 1}), keep=2)
+    write_checkpoint(tmp_path, RunState({"w": made.clone()}, {"step": 1}), keep=2)
     state, _ = read_newest(tmp_path)
     assert state is not None and state.tensors["w"].equal(torch.ones(4096, 4096))
 
@@ -42,14 +42,14 @@ def test_no_checkpoint_yet(tmp_path: Path) -> None:
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (5, 10, 999, 1000):
-        write_state(tmp_path, make_state(step), keep=2)
+        write_checkpoint(tmp_path, make_state(step), keep=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000000999", "step-000001000"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "numbers"])
 def test_a_damaged_newest_is_reported_and_the_one_before_is_used(tmp_path: Path, damage: str) -> None:
-    write_state(tmp_path, make_state(1), keep=3)
-    newest = write_state(tmp_path, make_state(2), keep=3)
+    write_checkpoint(tmp_path, make_state(1), keep=3)
+    newest = write_checkpoint(tmp_path, make_state(2), keep=3)
     tensors = newest / "state.safetensors"
     whole = tensors.read_bytes()
     if damage == "cut":
@@ -65,7 +65,7 @@ def test_a_damaged_newest_is_reported_and_the_one_before_is_used(tmp_path: Path,
     assert state.numbers["step"] == 1
     assert len(damaged) == 1
     assert "step-000000002 is damaged" in damaged[0]
-    write_state(tmp_path, make_state(2), keep=3)  # and it can be written anew
+    write_checkpoint(tmp_path, make_state(2), keep=3)  # and it can be written anew
     again, damaged = read_newest(tmp_path)
     assert again is not None
     assert (again.numbers["step"], damaged) == (2, [])
@@ -73,23 +73,23 @@ def test_a_damaged_newest_is_reported_and_the_one_before_is_used(tmp_path: Path,
 
 def test_nothing_whole_left_is_an_error(tmp_path: Path) -> None:
     for step in (1, 2):
-        (write_state(tmp_path, make_state(step), keep=3) / "state.safetensors").write_bytes(b"")
+        (write_checkpoint(tmp_path, make_state(step), keep=3) / "state.safetensors").write_bytes(b"")
     with pytest.raises(TrainingError, match="no checkpoint is whole"):
         read_newest(tmp_path)
 
 
 def test_a_full_disk_leaves_the_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saver = Saver(tmp_path, keep=2)
-    saver.save(make_state(1))
-    saver.wait()
+    writer = CheckpointWriter(tmp_path, keep=2)
+    writer.save(make_state(1))
+    writer.wait()
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headstart.training.state.save_file", full)
-    saver.save(make_state(2))
+    monkeypatch.setattr("headstart.training.run_checkpoint.save_file", full)
+    writer.save(make_state(2))
     with pytest.raises(OutputError, match="No space left on device"):
-        saver.wait()
+        writer.wait()
     assert [p.name for p in tmp_path.iterdir()] == ["step-000000001"]
     state, damaged = read_newest(tmp_path)
     assert state is not None

@@ -1,18 +1,51 @@
-"""Which numbers to multiply in: float32 everywhere, bf16 where the hardware really can.
+"""What a run is computed on: the device, and the precision of products.
 
-bf16 keeps the range of float32 in half the bits, so weights and sums stay in float32 and only products are taken in it
-(autocast). Some machines say that they have bf16 and fail at the first product; so we ask them for one.
+float32 works everywhere; bf16 is used where the hardware really can. It keeps the range of float32 in half the bits, so
+weights and sums stay in float32 and only products are taken in bf16 (autocast). Some machines say that they have bf16
+and fail at the first product; so we ask them for one.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 import torch
 
+from headstart.errors import ConfigError
+from headstart.parallel import SINGLE, Parallel
+from headstart.training.settings import HardwareSettings
+
 Asked = Literal["auto", "float32", "bf16"]
+
+
+def pick_device(asked: str, parallel: Parallel = SINGLE) -> torch.device:
+    """The device by its name; auto is a GPU where there is one."""
+    if asked in ("auto", "cuda") and torch.cuda.is_available() and parallel.world_size > 1:
+        return torch.device("cuda", torch.cuda.current_device())  # of those on this machine, the one of this process
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("device", ["cuda was asked for, and this machine has none: use --device cpu"])
+    return torch.device(asked)
+
+
+def pick_precision(
+    settings: HardwareSettings, device: torch.device, log: Callable[[str], None], *, exact: bool = False
+) -> Precision:
+    """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
+    if exact and settings.precision == "bf16":
+        log("a frozen backbone runs once, in float32: bf16 is not used")
+    precision = choose_precision("float32" if exact else settings.precision, device)
+    if precision.note:
+        log(precision.note)
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
+        torch.use_deterministic_algorithms(True)
+    return precision
 
 
 @dataclass(frozen=True)
@@ -21,6 +54,9 @@ class Precision:
 
     dtype: torch.dtype | None = None  # None: float32
     note: str | None = None
+
+
+FLOAT32 = Precision()
 
 
 def choose_precision(asked: Asked, device: torch.device | str) -> Precision:
@@ -36,19 +72,19 @@ def choose_precision(asked: Asked, device: torch.device | str) -> Precision:
         case "auto" if device.type == "cpu":  # few CPUs are faster in bf16, and many are slower
             return Precision()
         case "auto" | "bf16":
-            trouble = bf16_trouble(device)
-            if trouble is None:
+            problem = bf16_problem(device)
+            if problem is None:
                 return Precision(torch.bfloat16)
             machine = "CPU" if device.type == "cpu" else "GPU"
             cannot = f"this {machine} cannot multiply in bf16"
             if asked == "bf16":
                 cannot = f"bf16 was asked for, and this {machine} cannot multiply in it"
-            return Precision(None, f"{cannot} ({trouble}): going on in float32")
+            return Precision(None, f"{cannot} ({problem}): going on in float32")
         case _:
             assert_never(asked)
 
 
-def bf16_trouble(device: torch.device | str) -> str | None:
+def bf16_problem(device: torch.device | str) -> str | None:
     """What goes wrong with a small product in bf16, forward and backward; None where nothing does."""
     device = torch.device(device)
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):

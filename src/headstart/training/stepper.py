@@ -1,0 +1,325 @@
+"""One step of training: forward and backward over the micro-batches, clip the gradient, update the weights.
+
+EagerStepper       the step as one would write it
+CudaGraphStepper   for a GPU, which on small batches mostly waits for Python: the step is captured as a CUDA graph once
+                   for each size of batch, and replayed from then on
+CompiledStepper    either of them, over layers that `torch.compile` made faster
+build_stepper      picks one
+
+A step returns its loss and the norm of its gradient as a tensor on the device. To read a number from a GPU is to wait
+until it has done all that it was given, so the loop reads those of many steps at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headstart.batches.batch import Batch, micro_batch, rng
+from headstart.errors import TrainingError
+from headstart.training import cross_entropy_triton
+from headstart.training.hardware import Precision, autocast
+from headstart.training.moving_average import MovingAverage
+from headstart.training.optim import Optimizers
+from headstart.training.padding import pad_batch
+from headstart.training.settings import TrainingSettings
+from headstart.training.sharding import ParallelModel, total_norm
+
+WARMUP_STEPS = 1  # steps of one size before it is captured: kernels are chosen and compiled in them
+MAX_GRAPHS = 64  # sizes that are captured: each graph holds memory of its own
+LONG_RUN = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
+COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # the modules that their errors come from
+DROPOUT = 3  # sets the random numbers of dropout apart from those of order and masks
+
+
+@dataclass
+class EagerStepper:
+    """A step, one operation after the other."""
+
+    parallel_model: ParallelModel
+    optimizer: Optimizers
+    average: MovingAverage | None
+    settings: TrainingSettings
+    precision: Precision
+
+    @property
+    def device(self) -> torch.device:
+        return self.parallel_model.model.device
+
+    def step(self, batch: Batch, number: int, micro_batches: int, lr_factor: float) -> Tensor:
+        """Update the weights by one batch, the `number`-th from 0, at `lr_factor` times their learning rates.
+
+        Returns the parts of its loss and the gradient's norm. Where one of them is not finite the weights stay as they
+        were. Each process has `micro_batches` of the batch.
+        """
+        counts, parallel = self.loss_counts(batch), self.parallel_model.parallel
+        self.optimizer.set_lr(lr_factor)
+        loss = torch.zeros(len(counts), dtype=torch.float64, device=self.device)  # (parts,)
+        total = micro_batches * parallel.world_size
+        for index in range(parallel.rank, total, parallel.world_size):
+            part = micro_batch(batch, index, total)
+            self.seed_dropout(number, index)
+            # Gradients add up in `p.grad`. They are summed over processes once, in the backward pass of the last.
+            last = index + parallel.world_size >= total
+            with nullcontext() if last else self.parallel_model.no_sync():
+                if part is not None:
+                    loss += self.backward(part.to(self.device), counts)
+                elif parallel.world_size > 1:
+                    # There are fewer sequences than micro-batches. The other processes wait in their backward pass for
+                    # a gradient from here: give one of zeros, from whatever sequences.
+                    other = micro_batch(batch, 0, total)
+                    assert other is not None
+                    self.backward(other.to(self.device), counts, weight=0.0)
+        return self.update_average(self.update(parallel.all_reduce(loss)))
+
+    def loss_counts(self, batch: Batch) -> Tensor:
+        """(parts,): how many terms each part of the loss has in the whole batch, and at least 1."""
+        counts = [max(count, 1.0) for count in self.parallel_model.loss_counts(batch).values()]
+        on_cpu = torch.tensor(counts, dtype=torch.float32)
+        return (on_cpu.pin_memory() if self.device.type == "cuda" else on_cpu).to(self.device, non_blocking=True)
+
+    def seed_dropout(self, number: int, index: int) -> None:
+        """What dropout drops depends on the seed, the step and the micro-batch, and on nothing before."""
+        seed = int(rng(self.settings.seed, number, index, DROPOUT).integers(2**63))
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` looks for kinds of device that are not here
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
+
+    def backward(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
+        """Forward and backward over one micro-batch: the (parts,) of its loss, divided by the counts of the batch."""
+        with autocast(self.precision, self.device):
+            sums = self.loss_sums(part)
+        means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
+        # DDP and FSDP take the mean of the gradients over processes, and the sum is wanted.
+        loss = torch.stack(means).sum() * (weight * self.parallel_model.parallel.world_size)
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        return torch.stack([mean.detach().double() for mean in means])
+
+    def loss_sums(self, part: Batch) -> dict[str, Tensor]:
+        sums: dict[str, Tensor] = self.parallel_model.module(part)
+        return sums
+
+    def update(self, loss: Tensor) -> Tensor:
+        """Clip and update; (parts + 1,): the loss and the gradient's norm.
+
+        The optimizer divides by what the norm is over the limit, and skips where something is not finite: nothing is
+        read back to decide it.
+        """
+        gradients = (p.grad for p in self.parallel_model.model.parameters() if p.grad is not None)
+        norm = total_norm(gradients, self.parallel_model.parallel)
+        values = torch.cat([loss, norm.double()[None]])
+        over_limit = (norm / (self.settings.clip or math.inf)).clamp(min=1.0).float()
+        self.optimizer.step(divide_by=over_limit, skip=~values.isfinite().all())
+        self.optimizer.zero_grad()
+        return values
+
+    def update_average(self, values: Tensor) -> Tensor:
+        """Let the moving average follow. Its weight changes from step to step, so no CUDA graph captures it."""
+        if self.average and (values.is_cuda or values.isfinite().all()):
+            self.average.update(self.parallel_model.model)  # on a GPU, where a step was skipped, by weights that stayed
+        return values
+
+    def discard(self) -> None:
+        """After a step that failed: free its gradients and memory."""
+        self.optimizer.zero_grad()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def uncompiled(self) -> AbstractContextManager[None]:
+        """A block in which the layers run as they are written."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Leave the model as it was before training."""
+
+
+class CapturedStep(NamedTuple):
+    """A CUDA graph of a step: it reads its batch and its counts from these tensors, at every replay."""
+
+    batch: Batch
+    counts: Tensor
+    replay: Callable[[], Tensor]
+
+
+@dataclass
+class CudaGraphStepper(EagerStepper):
+    """A step that is captured for each size of batch, and replayed.
+
+    A CUDA graph is the list of kernels that a step launches, with the addresses that they read and write. Replayed, all
+    of it is one launch. So a captured step must always do the same, on tensors that stay where they are: batches are
+    padded to a few sizes and copied into the tensors of their graph, learning rates lie on the device, and no number is
+    read back in between. Dropout too: torch's generators hand a graph its seed at each replay.
+    """
+
+    steps_of_size: Counter[Any] = field(default_factory=Counter)
+    graphs: dict[Any, CapturedStep] = field(default_factory=dict)
+    pool: Any = None
+
+    def __post_init__(self) -> None:
+        dtype = self.precision.dtype
+        self.bf16_copies = None if dtype is None else Bf16Copies(self.parallel_model.module, dtype)
+
+    def loss_sums(self, part: Batch) -> dict[str, Tensor]:
+        return super().loss_sums(part) if self.bf16_copies is None else self.bf16_copies.loss_sums(part)
+
+    def backward(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
+        loss = super().backward(part, counts, weight)
+        if self.bf16_copies is not None:
+            self.bf16_copies.return_gradients()  # after each micro-batch: a sum of them in bf16 would be coarse
+        return loss
+
+    def step(self, batch: Batch, number: int, micro_batches: int, lr_factor: float) -> Tensor:
+        if micro_batches > 1:
+            return super().step(batch, number, micro_batches, lr_factor)
+        counts, padded = self.loss_counts(batch), pad_batch(batch, self.parallel_model.model.config.window)
+        padded = padded.pinned() if self.device.type == "cuda" else padded
+        size = tuple((name, tuple(value.shape)) for name, value in padded.tensors().items()), padded.longest
+        self.steps_of_size[size] += 1
+        self.optimizer.set_lr(lr_factor)
+        captured = self.graphs.get(size)
+        if captured is None and (self.steps_of_size[size] <= WARMUP_STEPS or len(self.graphs) == MAX_GRAPHS):
+            self.seed_dropout(number, 0)
+            return self.update_average(self.update(self.backward(padded.to(self.device), counts)))
+        if captured is None:
+            static = padded.to(self.device)
+            captured = self.graphs[size] = CapturedStep(static, counts, self.capture(static, counts))
+        captured.counts.copy_(counts)
+        for name, value in padded.tensors().items():
+            getattr(captured.batch, name).copy_(value, non_blocking=True)
+        self.seed_dropout(number, 0)
+        return self.update_average(captured.replay())
+
+    def capture(self, static: Batch, counts: Tensor) -> Callable[[], Tensor]:
+        """A function that replays the step over the batch and the counts that these tensors hold then."""
+        graph = torch.cuda.CUDAGraph()
+        self.pool = self.pool or torch.cuda.graph_pool_handle()  # one for all graphs: they never run at once
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # a graph's memory comes from its own pool: leave room for it
+        # Another thread may be copying a checkpoint from the GPU: what it does there does not break this capture.
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            values = self.update(self.backward(static, counts))
+
+        def replay() -> Tensor:
+            graph.replay()
+            return values.clone()  # graphs of one pool write over each other's results
+
+        return replay
+
+
+class Bf16Copies:
+    """bf16 copies of the master weights of linear layers: one kernel makes all of them in a step, another returns their
+    gradients. Autocast would launch a kernel for each weight, which on small batches is a sixth of the time.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+        self.module = module
+        linear = ((name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear))
+        self.masters = {f"{name}.{kind}": p for name, part in linear for kind, p in part.named_parameters()}
+        self.copies = {
+            name: p.detach().to(dtype, copy=True).requires_grad_(p.requires_grad) for name, p in self.masters.items()
+        }
+        self.trainable = [name for name, p in self.masters.items() if p.requires_grad]
+
+    def loss_sums(self, part: Batch) -> dict[str, Tensor]:
+        """The module's forward pass with the copies in the place of the masters, which the last step moved."""
+        if self.trainable:
+            with torch.no_grad():
+                copies = [self.copies[name] for name in self.trainable]
+                torch._foreach_copy_(copies, [self.masters[name] for name in self.trainable])
+        sums: dict[str, Tensor] = torch.func.functional_call(self.module, self.copies, (part,))
+        return sums
+
+    def return_gradients(self) -> None:
+        """Add the gradients of the copies to those of the masters, in the masters' precision."""
+        gradients = {name: grad for name in self.trainable if (grad := self.copies[name].grad) is not None}
+        if not gradients:
+            return
+        exact = [torch.empty_like(self.masters[name]) for name in gradients]
+        torch._foreach_copy_(exact, list(gradients.values()))
+        for name, gradient in zip(gradients, exact, strict=True):
+            master, copy = self.masters[name], self.copies[name]
+            master.grad, copy.grad = gradient if master.grad is None else master.grad + gradient, None
+
+
+class CompiledStepper:
+    """Another stepper over compiled layers; where they cannot be compiled after all, over the layers as written.
+
+    `required`: that was asked for, and not to be able to is an error.
+    """
+
+    def __init__(self, stepper: EagerStepper, *, required: bool) -> None:
+        self.stepper, self.required = stepper, required
+        self.layers = list(stepper.parallel_model.model.backbone.layers)
+        self.compiled = True
+        for layer in self.layers:
+            layer.compile()  # sets `_compiled_call_impl`; the compiler runs in the first step
+
+    def step(self, batch: Batch, number: int, micro_batches: int, lr_factor: float) -> Tensor:
+        try:
+            return self.stepper.step(batch, number, micro_batches, lr_factor)
+        except Exception as error:
+            if not (self.compiled and type(error).__module__.startswith(COMPILERS)):
+                raise
+            if self.required:
+                reason = str(error).strip().split("\n", 1)[0]
+                raise TrainingError(f"the layers cannot be compiled here ({reason}): train with --compile no") from None
+        self.discard()
+        self.close()
+        return self.stepper.step(batch, number, micro_batches, lr_factor)
+
+    def discard(self) -> None:
+        self.stepper.discard()
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """For scoring, whose batches have other sizes: to compile for each of them would take longer than they do."""
+        calls = [layer._compiled_call_impl for layer in self.layers]
+        for layer in self.layers:
+            layer._compiled_call_impl = None
+        try:
+            yield
+        finally:
+            for layer, call in zip(self.layers, calls, strict=True):
+                layer._compiled_call_impl = call
+
+    def close(self) -> None:
+        for layer in self.layers:
+            layer._compiled_call_impl = None
+        self.compiled = False
+
+
+Stepper = EagerStepper | CompiledStepper
+
+
+def build_stepper(
+    parallel_model: ParallelModel,
+    optimizer: Optimizers,
+    average: MovingAverage | None,
+    settings: TrainingSettings,
+    precision: Precision,
+    count_tokens: Callable[[], int],
+) -> Stepper:
+    """The fastest stepper that this run can have; `count_tokens` says about how many tokens the run will see."""
+    # A CUDA graph always does the same. Gradual unfreezing changes which weights train; several processes wait for one
+    # another; and without the Triton kernel the loss over a vocabulary reads numbers back.
+    capturable = (
+        parallel_model.model.device.type == "cuda"
+        and optimizer.capturable
+        and not settings.unfreeze
+        and parallel_model.parallel.world_size == 1
+        and cross_entropy_triton.AVAILABLE
+    )
+    kind = CudaGraphStepper if capturable else EagerStepper
+    stepper = kind(parallel_model, optimizer, average, settings, precision)
+    required = settings.compile == "yes"
+    if required or (settings.compile == "auto" and capturable and count_tokens() >= LONG_RUN):
+        return CompiledStepper(stepper, required=required)
+    return stepper
