@@ -27,7 +27,7 @@ EXACT = ("copied", "averaged", "unfrozen", "few")  # the others sum in another o
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standsingle", f"--nproc-per-node={processes}"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout)
 
 
