@@ -17,8 +17,8 @@ from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
 from headstart.reading.examples import Text
 from headstart.serve.app import create_app
-from headstart.serve.batching import Batcher, Job, Part, join
-from headstart.serve.limits import Limits, Refusal
+from headstart.serve.batching import Batcher, Job, JobRows, concatenate
+from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier, valid_examples
 from headstart.use.classifier import TextClassifier
@@ -63,7 +63,7 @@ def submit(batcher: Batcher, served: ServedClassifier, *texts: Text) -> Future[F
 
 def settled(batcher: Batcher) -> None:
     """Everything that was submitted has been read."""
-    batcher._reader.submit(lambda: None).result()
+    batcher._encoder.submit(lambda: None).result()
 
 
 def words(count: int) -> str:
@@ -131,7 +131,7 @@ class TestRounds:
     def test_joined_sets_are_the_sets(self, offline: TextClassifier, served: ServedClassifier) -> None:
         given: list[list[Text]] = [["a witty tale", "the page"], [("a dull page", "the reader"), "a voice"]]
         jobs = [Job(served, texts, [], encoded=offline.encode(texts)) for texts in given]
-        found = join([Part(jobs[0], 1, 2), Part(jobs[1], 0, 2)])
+        found = concatenate([JobRows(jobs[0], 1, 2), JobRows(jobs[1], 0, 2)])
         expected = offline.encode([given[0][1], *given[1]])
         assert found.ids.tolist() == expected.ids.tolist() and found.starts.tolist() == expected.starts.tolist()
         assert found.segments is not None and expected.segments is not None
@@ -144,9 +144,9 @@ class TestNeighbours:
         held.began.acquire()
         bad, other = submit(batcher, held, "a tale", "\ud800"), submit(batcher, held, "a dull tale")
         held.go.set()
-        with pytest.raises(Refusal, match="surrogate") as refusal:
+        with pytest.raises(ApiError, match="surrogate") as error:
             bad.result(30)
-        assert (refusal.value.status, refusal.value.field) == (422, "texts[1]")
+        assert (error.value.status, error.value.field) == (422, "texts[1]")
         assert good.result(30).argmax() == 1 and other.result(30).argmax() == 0
 
     def test_a_text_that_breaks_the_model(self, offline: TextClassifier) -> None:
@@ -228,10 +228,10 @@ class TestFull:
         held.began.acquire()
         second = submit(batcher, held, *[words(3)] * 3)
         assert batcher.waiting == 4
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ApiError) as error:
             submit(batcher, held, words(3))
-        assert refusal.value.status == 429 and int(refusal.value.headers["Retry-After"]) >= 1
-        with pytest.raises(Refusal):
+        assert error.value.status == 429 and int(error.value.headers["Retry-After"]) >= 1
+        with pytest.raises(ApiError):
             batcher.run(iter([1]))
         held.go.set()
         assert len(first.result(30)) + len(second.result(30)) == 4
@@ -310,12 +310,12 @@ def test_examples_of_a_run(tmp_path: Path) -> None:
 
     assert valid_examples(tmp_path) == ()
     rows = [
-        {"split": "valid", "text": text, "second": second, "label": label}
+        {"split": "valid", "text": text, "second": second, "label": label, "path": "valid.txt", "line": 1}
         for text, second, label in [
             ("first b", None, "b"), ("second b", None, "b"), ("x" * 300, None, "a"), ("first a", "its mate", "a"),
             ("", None, "a"), ("third b", None, "b"),
         ]
     ]  # fmt: skip
-    rows.append({"split": "test", "text": "unseen", "second": None, "label": "a"})
+    rows.append({**rows[0], "split": "test", "text": "unseen", "label": "a"})
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "predictions.parquet")
     assert valid_examples(tmp_path, most=3) == (("first a", "its mate"), "first b", "second b")

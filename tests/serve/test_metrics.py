@@ -65,6 +65,6 @@ def test_labels_are_escaped() -> None:
     metrics = Metrics()
     metrics.request('a"b\\c\nd', 200, 0.1)
     assert (
-        samples(metrics.text(waiting=0, under_way=0))['headstart_requests_total{route="a\\"b\\\\c\\nd",status="200"}']
+        samples(metrics.text(waiting=0, in_flight=0))['headstart_requests_total{route="a\\"b\\\\c\\nd",status="200"}']
         == 1
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from headstart.batches.sampler import batch_boundaries
 from headstart.errors import DataError
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
+
+Ids = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,17 @@ class EncodedExamples:
             np.concatenate(segments) if paired else None,
             labels,
             truncated,
+        )
+
+    @classmethod
+    def from_rows(cls, ids: Sequence[Ids], segments: Sequence[Ids] | None = None) -> EncodedExamples:
+        """Rows of ids without labels."""
+        return cls(
+            np.concatenate(ids).astype(np.int32),
+            np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            None if segments is None else np.concatenate(segments).astype(np.int8),
+            np.full(len(ids), -1),
+            truncated=0,
         )
 
     def batch(self, rows: Ints) -> Batch:

@@ -1,4 +1,4 @@
-"""The service: routes that read a request, hand it to the batcher, and wait for the answer until the deadline.
+"""The HTTP API: routes that read a request, give it to the batcher, and wait for the result until the deadline.
 
 app = create_app([open_served("reviews", Path("runs/reviews"))])
 # POST /predict {"texts": ["A tender, witty book."]}
@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,13 +24,21 @@ from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 
 from headstart.errors import ConfigError, TokenizerError, did_you_mean
-from headstart.serve import description
+from headstart.serve import openapi
 from headstart.serve.batching import Batcher
-from headstart.serve.bodies import read_continue, read_explain, read_predict
-from headstart.serve.guard import Gate, Guard, refused
-from headstart.serve.limits import Limits, Refusal
+from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
+from headstart.serve.middleware import LimitMiddleware, ServerState, error_response
 from headstart.serve.models import Served, ServedClassifier, ServedLanguageModel
+from headstart.serve.requests import (
+    Schema,
+    continue_schema,
+    explain_schema,
+    parse_body,
+    predict_schema,
+    sampling_of,
+    texts_of,
+)
 from headstart.version import __version__
 
 T = TypeVar("T")
@@ -42,159 +50,183 @@ FILES = {
     "table.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-STANDARD = Limits()
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the routes share."""
+
+    models: Sequence[Served]
+    limits: Limits
+    token: bool
+    metrics: Metrics
+    batcher: Batcher
+    state: ServerState
 
 
 def create_app(
-    models: Sequence[Served], limits: Limits = STANDARD, token: str | None = None, gate: Gate | None = None
+    models: Sequence[Served],
+    limits: Limits = DEFAULT_LIMITS,
+    token: str | None = None,
+    state: ServerState | None = None,
 ) -> FastAPI:
-    """The app for some models, of which the first of its kind answers where a request names none."""
+    """The app for some models; the first of its kind answers where a request names none."""
     _check_names(models)
-    gate = gate or Gate()
     metrics = Metrics()
-    batcher = Batcher(limits, metrics)
-    classifiers = {m.name: m for m in models if isinstance(m, ServedClassifier)}
-    writers = {m.name: m for m in models if isinstance(m, ServedLanguageModel)}
+    service = Service(models, limits, token is not None, metrics, Batcher(limits, metrics), state or ServerState())
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(batcher.stop)
+        await asyncio.to_thread(service.batcher.stop)
 
     app = FastAPI(
         title="headstart",
-        summary=description.SUMMARY,
+        summary=openapi.SUMMARY,
         version=__version__,
-        lifespan=life,
+        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        separate_input_output_schemas=False,
     )
-    app.add_middleware(Guard, limits=limits, metrics=metrics, gate=gate, token=token)
-    app.state.batcher = batcher
-    _refusals(app)
-    _pages(app)
+    app.add_middleware(LimitMiddleware, limits=limits, metrics=metrics, state=service.state, token=token)
+    app.state.batcher = service.batcher
+    _add_error_handlers(app)
+    _add_pages(app)
+    _add_classifier_routes(app, service)
+    _add_language_model_route(app, service)
+    _add_status_routes(app, service)
+    return app
 
-    asked_names = list(classifiers)
-    bodies = {
-        "predict": description.predict_body(limits, asked_names),
-        "explain": description.explain_body(limits, asked_names),
-        "continue": description.continue_body(limits, list(writers)),
-    }
+
+def _add_classifier_routes(app: FastAPI, service: Service) -> None:
+    limits, batcher = service.limits, service.batcher
+    classifiers = {model.name: model for model in service.models if isinstance(model, ServedClassifier)}
+    predict_body, explain_body = (schema(limits, list(classifiers)) for schema in (predict_schema, explain_schema))
 
     @app.post(
         "/predict",
         summary="Labels and probabilities",
         include_in_schema=bool(classifiers),
-        **description.operation(
-            description.PREDICTED, body=bodies["predict"], example={"texts": ["A tender, witty book."]}
-        ),
+        response_model=openapi.PredictResponse,
+        **openapi.operation(body=predict_body, example={"texts": ["A tender, witty book."]}, token=service.token),
     )
     async def predict(request: Request) -> Response:
-        """The likeliest label of each text, and the probability of every label. A pair of texts is a list of two."""
-        asked = read_predict(await _json(request), limits)
-        served = _named(asked.model, classifiers, "classifier")
-        rows = await _answer(request, batcher.submit(served, asked.texts, asked.fields), limits)
-        return JSONResponse({"model": served.name, "predictions": served.answers(rows, asked.abstain_below)})
+        """The label of each text, and the probability of every label. A pair of texts is a list of two."""
+        body = await _read(request, predict_body)
+        served = _find(body.get("model"), classifiers, "classifier")
+        rows = await _wait_for(request, batcher.submit(served, *texts_of(body)), limits)
+        predictions = [asdict(served.classifier.prediction(row, body.get("abstain_below"))) for row in rows]
+        return JSONResponse({"model": served.name, "predictions": predictions})
 
     @app.post(
         "/explain",
         summary="The words that decided",
         include_in_schema=bool(classifiers),
-        **description.operation(
-            description.EXPLAINED, body=bodies["explain"], example={"text": "A tender, witty book."}
-        ),
+        response_model=openapi.ExplainResponse,
+        **openapi.operation(body=explain_body, example={"text": "A tender, witty book."}, token=service.token),
     )
     async def explain(request: Request) -> Response:
-        """How much each word of a text spoke for its label, or against it."""
-        asked = read_explain(await _json(request), limits)
-        served = _named(asked.model, classifiers, "classifier")
-        found = await _answer(
-            request, batcher.run(served.explain(asked.texts[0], faithfulness=asked.faithfulness)), limits
-        )
-        return JSONResponse({"model": served.name, **found})
+        """The weight of each word of a text, for its label or against it."""
+        body = await _read(request, explain_body)
+        served = _find(body.get("model"), classifiers, "classifier")
+        [text], _ = texts_of(body)
+        steps = served.explain(text, faithfulness=body.get("faithfulness", True))
+        return JSONResponse({"model": served.name, **await _wait_for(request, batcher.run(steps), limits)})
+
+
+def _add_language_model_route(app: FastAPI, service: Service) -> None:
+    limits = service.limits
+    models = {model.name: model for model in service.models if isinstance(model, ServedLanguageModel)}
+    schema = continue_schema(limits, list(models))
 
     @app.post(
         "/continue",
         summary="A text, continued",
-        include_in_schema=bool(writers),
-        **description.operation(
-            description.CONTINUED, body=bodies["continue"], example={"text": "Once upon a", "max_tokens": 20}
-        ),
+        include_in_schema=bool(models),
+        response_model=openapi.ContinueResponse,
+        **openapi.operation(body=schema, example={"text": "Once upon a", "max_tokens": 20}, token=service.token),
     )
-    async def go_on(request: Request) -> Response:
+    async def continue_text(request: Request) -> Response:
         """What a causal language model writes after a text."""
-        asked = read_continue(await _json(request), limits)
-        served = _named(asked.model, writers, "language model")
-        (text,) = asked.texts
-        assert isinstance(text, str)
-        found = await _answer(request, batcher.run(served.go_on(text, asked.settings)), limits)
-        return JSONResponse({"model": served.name, **found})
+        body = await _read(request, schema)
+        served = _find(body.get("model"), models, "language model")
+        steps = served.generate(body["text"], sampling_of(body, limits))
+        answer = await _wait_for(request, service.batcher.run(steps), limits)
+        return JSONResponse({"model": served.name, **answer})
 
-    @app.get("/health", summary="Whether it answers", **description.operation(description.HEALTH))
+
+def _add_status_routes(app: FastAPI, service: Service) -> None:
+    document = openapi.operation(token=service.token)
+
+    @app.get(
+        "/health",
+        summary="Whether it answers",
+        response_model=openapi.HealthResponse,
+        **openapi.operation(),
+    )
     async def health() -> Response:
-        """`ok`; a service that is ending answers 503."""
+        """`ok`; a service that is shutting down answers 503."""
         return JSONResponse({"status": "ok"})
 
-    @app.get("/info", summary="Models and limits", **description.operation(description.INFO))
+    @app.get("/info", summary="Models and limits", response_model=openapi.InfoResponse, **document)
     async def info() -> Response:
-        """The models by name, the default first, and how much a request may ask for."""
-        numbers = {name: value for name, value in asdict(limits).items() if value is not None}
-        return JSONResponse({"version": __version__, "models": [m.info() for m in models], "limits": numbers})
+        """The models by name, the default first, and the limits on a request."""
+        limits = {name: value for name, value in asdict(service.limits).items() if value is not None}
+        models = [model.info() for model in service.models]
+        return JSONResponse({"version": __version__, "models": models, "limits": limits})
 
-    @app.get("/metrics", summary="Counts", **description.operation({"type": "string"}, kind="text/plain"))
-    async def counts() -> Response:
+    @app.get("/metrics", summary="Counts", response_class=PlainTextResponse, **document)
+    async def metrics() -> Response:
         """Requests, seconds, batches and the queue, in the text format of Prometheus."""
-        text = metrics.text(waiting=batcher.waiting, under_way=gate.under_way)
+        text = service.metrics.text(waiting=service.batcher.waiting, in_flight=service.state.in_flight)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    if token is not None:
-        _describe_token(app)
-    return app
 
-
-async def _json(request: Request) -> bytes:
+async def _read(request: Request, schema: Schema) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        found = "no content type" if not kind else f"content type {kind[:60]!r}"
-        raise Refusal(415, "not_json", f"{found}, expected application/json: say so in the header Content-Type")
-    return await request.body()
+        found = f"content type {kind[:60]!r}" if kind else "no content type"
+        raise ApiError(415, "not_json", f"{found}, expected application/json: say so in the header Content-Type")
+    return parse_body(await request.body(), schema)
 
 
-def _named(name: str | None, models: Mapping[str, M], kind: str) -> M:
+def _find(name: str | None, models: Mapping[str, M], kind: str) -> M:
     if not models:
-        raise Refusal(404, "no_model", f"no {kind} is served here")
+        raise ApiError(404, "no_model", f"no {kind} is served here")
     if name is None:
         return next(iter(models.values()))
     if name not in models:
         short = name[:60]
         message = f"no {kind} is called {short!r}: {did_you_mean(short, models)}"
-        raise Refusal(404, "no_model", message, field="model")
+        raise ApiError(404, "no_model", message, field="model")
     return models[name]
 
 
-async def _answer(request: Request, future: Future[T], limits: Limits) -> T:
-    """The outcome of a future, while the client is there and the deadline is ahead."""
-    coming: asyncio.Future[T] = asyncio.wrap_future(future)
-    gone: asyncio.Future[None] = asyncio.ensure_future(_gone(request))
+async def _wait_for(request: Request, future: Future[T], limits: Limits) -> T:
+    """The result of a future, unless the client disconnects or the deadline passes first."""
+    result: asyncio.Future[T] = asyncio.wrap_future(future)
+    disconnected: asyncio.Future[None] = asyncio.ensure_future(_disconnected(request))
     seconds = request.state.began + limits.deadline - time.monotonic()
     try:
-        both: set[asyncio.Future[Any]] = {coming, gone}
+        both: set[asyncio.Future[Any]] = {result, disconnected}
         await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if coming.done():
-            return coming.result()
-        if gone.done():
-            raise Refusal(499, "client_gone", "the client left")
+        if result.done():
+            return result.result()
+        if disconnected.done():
+            raise ApiError(499, "client_gone", "the client left")
         message = f"there was no answer within {limits.deadline:g} s: send fewer or shorter texts"
-        raise Refusal(504, "deadline", message)
+        raise ApiError(504, "deadline", message)
     except (ConfigError, TokenizerError) as error:
-        raise Refusal(422, "unfit", str(error), field="text") from None
+        raise ApiError(422, "unfit", str(error), field="text") from None
     finally:
-        future.cancel()  # the worker passes over what nobody waits for
-        gone.cancel()
+        future.cancel()  # the worker skips it
+        disconnected.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -210,56 +242,47 @@ def _check_names(models: Sequence[Served]) -> None:
         raise ConfigError("serve", problems)
 
 
-def _refusals(app: FastAPI) -> None:
-    """Every answer that is not what was asked for has one form."""
+def _add_error_handlers(app: FastAPI) -> None:
+    """Every error has one form."""
 
-    @app.exception_handler(Refusal)
-    async def refusal(_: Request, error: Refusal) -> Response:
-        return refused(error)
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> Response:
+        return error_response(error)
 
     @app.exception_handler(HTTPException)
-    async def by_the_router(request: Request, error: HTTPException) -> Response:
+    async def router_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
             code, message = "wrong_method", f"{request.method} is not answered here: see /docs"
         else:
             code, message = "not_found", "there is nothing here: see /docs"
-        return refused(Refusal(error.status_code, code, message, headers=error.headers))
+        return error_response(ApiError(error.status_code, code, message, headers=error.headers))
 
 
-def _pages(app: FastAPI) -> None:
-    """The page, its files, and the description for people; all of it from memory."""
-    keep = {"Cache-Control": "no-cache"}
-    index = (PAGE / "index.html").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template.filters["code"] = lambda words: Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(words))))
-    docs = template.from_string((PAGE / "docs.html").read_text(encoding="utf-8"))
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return HTMLResponse(index, headers=keep)
+def _add_pages(app: FastAPI) -> None:
+    """The page, its files, and the documentation for people; all of it from memory."""
+    headers = {"Cache-Control": "no-cache"}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["code"] = lambda text: Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+    docs = environment.from_string((PAGE / "docs.html").read_text(encoding="utf-8"))
 
     @app.get("/docs", include_in_schema=False)
     async def documentation(request: Request) -> Response:
-        base = str(request.base_url).rstrip("/")
-        words = docs.render(api=app.openapi(), base=base, takes=description.takes, statuses=description.STATUSES)
-        return HTMLResponse(words, headers=keep)
+        api = app.openapi()
+        page = docs.render(
+            api=openapi.inlined(api, api["components"]["schemas"]),
+            base=str(request.base_url).rstrip("/"),
+            in_words=openapi.in_words,
+            statuses=openapi.STATUSES,
+        )
+        return HTMLResponse(page, headers=headers)
 
-    def serve_file(name: str, kind: str) -> None:
+    def serve_file(path: str, name: str, kind: str) -> None:
         content = (PAGE / name).read_bytes()
 
-        @app.get(f"/{name}", include_in_schema=False)
+        @app.get(path, include_in_schema=False)
         async def file() -> Response:
-            return Response(content, media_type=kind, headers=keep)
+            return Response(content, media_type=kind, headers=headers)
 
+    serve_file("/", "index.html", "text/html")
     for name, kind in FILES.items():
-        serve_file(name, kind)
-
-
-def _describe_token(app: FastAPI) -> None:
-    """Say in the description that a token is wanted, and where."""
-    whole = app.openapi()
-    whole.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, operations in whole["paths"].items():
-        if path != "/health":
-            for operation in operations.values():
-                operation["security"] = [{"token": []}]
+        serve_file(f"/{name}", name, kind)

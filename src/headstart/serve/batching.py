@@ -1,13 +1,13 @@
-"""Requests that arrive together are answered together.
+"""Dynamic batching: texts of requests that arrive at the same time are predicted in one batch.
 
-    submit → (reader thread) texts become ids → (worker thread) rounds of up to so many tokens → futures
+    submit → (encoder thread) texts become ids → (worker thread) batches of up to so many tokens → futures
 
-The worker makes one model call at a time. A round takes rows from the requests that wait, the oldest first, until it
-has enough tokens, or until the oldest has waited for a few milliseconds; `classify` sorts them by length. A request
-with more rows than a round holds gives the place back after each, so that a long one never stands before a short one
-for more than a round. Explanations and continuations are tasks of one or more steps, and take turns with the rounds.
+The worker makes one model call at a time. A batch takes rows from the waiting requests, the oldest first, until it
+has enough tokens, or until the oldest has waited for a few milliseconds. A request with more rows than fit into a
+batch goes to the end of the queue after each, so that a long request delays a short one by one batch at most.
+Explanations and continuations are tasks of one or more steps, and take turns with the batches.
 
-What goes wrong with one request is told to that one. A request whose future was cancelled is passed over.
+An error of one request reaches that request alone. A request whose future was cancelled is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from headstart.batches.encoding import EncodedExamples
 from headstart.metrics import Floats
 from headstart.reading.examples import Text
-from headstart.serve.limits import Limits, Refusal
+from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Job:
-    """The texts of one request, from when they are taken on until the last of them is answered."""
+    """The texts of one request, until the last of them is predicted."""
 
     served: ServedClassifier
     texts: list[Text]
@@ -44,19 +44,18 @@ class Job:
     future: Future[Floats] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     encoded: EncodedExamples | None = None
-    rows: Floats | None = None  # (n, C), as far as they are known
-    taken: int = 0  # rows that went into a round
+    probabilities: Floats | None = None  # (n, C), filled batch by batch
+    batched: int = 0  # rows that have gone into a batch
 
     @property
-    def left(self) -> int:
-        """Tokens that are in no round yet."""
+    def tokens_left(self) -> int:
         assert self.encoded is not None
-        return int(self.encoded.starts[-1] - self.encoded.starts[self.taken])
+        return int(self.encoded.starts[-1] - self.encoded.starts[self.batched])
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows of a job that go into one round."""
+class JobRows:
+    """Rows of a job that go into one batch."""
 
     job: Job
     first: int
@@ -65,7 +64,7 @@ class Part:
 
 @dataclass(eq=False)
 class Task:
-    """Work that is done in steps; its outcome is what the last of them yields."""
+    """Work in steps; its result is what the last step yields."""
 
     steps: Iterator[Any]
     future: Future[Any] = field(default_factory=Future)
@@ -73,7 +72,7 @@ class Task:
 
 
 class Batcher:
-    """The queue, its reader and its worker."""
+    """The queue, its encoder thread and its worker thread."""
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self.limits, self.metrics = limits, metrics
@@ -81,63 +80,63 @@ class Batcher:
         self._jobs: deque[Job] = deque()
         self._tasks: deque[Task] = deque()
         self._waiting = 0
-        self._pace = 0.0  # seconds a text, lately
+        self._seconds_per_text = 0.0  # moving average
         self._stopping = False
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="headstart-reader")
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="headstart-encoder")
         self._worker = threading.Thread(target=self._work, name="headstart-worker", daemon=True)
         self._worker.start()
 
     @property
     def waiting(self) -> int:
-        """Texts that are taken on and not answered."""
+        """Texts that are accepted and not answered."""
         return self._waiting
 
     def submit(self, served: ServedClassifier, texts: list[Text], fields: list[str]) -> Future[Floats]:
-        """(n, C) probabilities, as soon as they are known; `fields` names each text, for what is wrong with it."""
+        """(n, C) probabilities; `fields` names each text in an error."""
         job = Job(served, texts, fields)
-        self._take_on(job.future, len(texts))
-        self._reader.submit(self._read, job)
+        self._admit(job.future, len(texts))
+        self._encoder.submit(self._encode, job)
         return job.future
 
     def run(self, steps: Iterator[T]) -> Future[T]:
-        """The last value of an iterator whose steps the worker takes, one at a time."""
+        """The last value of an iterator; the worker takes its steps one at a time."""
         task = Task(steps)
-        self._take_on(task.future, 1)
+        self._admit(task.future, 1)
         with self._changed:
             self._tasks.append(task)
             self._changed.notify()
         return task.future
 
     def stop(self) -> None:
-        """Answer what was taken on, and end."""
-        self._reader.shutdown(wait=True)
+        """Answer what was accepted, and end."""
+        self._encoder.shutdown(wait=True)
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._worker.join()
 
-    def _take_on(self, future: Future[Any], texts: int) -> None:
+    def _admit(self, future: Future[Any], texts: int) -> None:
         with self._changed:
             if self._waiting and self._waiting + texts > self.limits.queue:
-                seconds = min(60, max(1, math.ceil(self._waiting * self._pace)))
+                seconds = min(60, max(1, math.ceil(self._waiting * self._seconds_per_text)))
                 message = f"{self._waiting} texts wait already, and {self.limits.queue} may: try again in {seconds} s"
-                raise Refusal(429, "queue_full", message, headers={"Retry-After": str(seconds)})
+                raise ApiError(429, "queue_full", message, headers={"Retry-After": str(seconds)})
             self._waiting += texts
-        future.add_done_callback(lambda _: self._let_go(texts))
+        future.add_done_callback(lambda _: self._release(texts))
 
-    def _let_go(self, texts: int) -> None:
+    def _release(self, texts: int) -> None:
         with self._changed:
             self._waiting -= texts
 
-    def _read(self, job: Job) -> None:
-        """In the reader thread: so that the worker's time goes to the model alone."""
+    def _encode(self, job: Job) -> None:
+        """In a thread of its own, so that the worker's time goes to the model alone."""
         if job.future.cancelled():
             return
         try:
-            job.encoded = job.served.read(job.texts, job.fields)
-            job.rows = np.zeros((len(job.encoded), len(job.served.classifier.class_names)))
+            job.encoded = job.served.encode(job.texts, job.fields)
+            job.probabilities = np.zeros((len(job.encoded), len(job.served.classifier.class_names)))
         except Exception as error:
-            _settle(job.future, error=error)
+            _finish(job.future, error=error)
             return
         with self._changed:
             self._jobs.append(job)
@@ -149,116 +148,107 @@ class Batcher:
                 self._changed.wait_for(lambda: self._jobs or self._tasks or self._stopping)
                 if not self._jobs and not self._tasks:
                     return
-                parts = self._gather()
+                batch = self._gather()
                 task = self._tasks.popleft() if self._tasks else None
-            if parts:
-                self._round(parts)
+            if batch:
+                self._predict(batch)
             if task is not None:
                 self._step(task)
 
-    def _gather(self) -> list[Part]:
-        """The rows of a round, all for one model; waits a little for more, where nothing else is to be done."""
+    def _gather(self) -> list[JobRows]:
+        """The rows of a batch, all for one model; waits a little for more, unless there is other work."""
         if not self._jobs:
             return []
         served = self._jobs[0].served
-        most = self.limits.tokens or served.tokens
+        space = self.limits.tokens or served.tokens
         due = self._jobs[0].arrived + self.limits.wait
 
         def enough() -> bool:
-            return bool(self._tasks) or self._stopping or sum(job.left for job in self._jobs) >= most
+            return bool(self._tasks) or self._stopping or sum(job.tokens_left for job in self._jobs) >= space
 
         self._changed.wait_for(enough, timeout=max(0.0, due - time.monotonic()))
-        parts: list[Part] = []
-        others: list[Job] = []
+        batch: list[JobRows] = []
+        other_models: list[Job] = []
         unfinished: list[Job] = []
-        room = most
-        while self._jobs and room > 0:
+        while self._jobs and space > 0:
             job = self._jobs.popleft()
             if job.future.done():
                 continue
             if job.served is not served:
-                others.append(job)
+                other_models.append(job)
                 continue
             assert job.encoded is not None
-            part = Part(job, job.taken, _fitting(job.encoded.starts, job.taken, room))
-            room -= job.left
-            job.taken = part.end
-            parts.append(part)
-            if job.taken < len(job.encoded):
+            rows = JobRows(job, job.batched, _last_fitting(job.encoded.starts, job.batched, space))
+            space -= job.tokens_left
+            job.batched = rows.end
+            batch.append(rows)
+            if job.batched < len(job.encoded):
                 unfinished.append(job)
-        self._jobs.extendleft(reversed(others))
+        self._jobs.extendleft(reversed(other_models))
         self._jobs.extend(unfinished)
-        return parts
+        return batch
 
-    def _round(self, parts: list[Part]) -> None:
-        """One model call; where it fails, one for each request, so that only the one to blame is refused."""
+    def _predict(self, batch: list[JobRows]) -> None:
+        """One model call; if it fails, one for each request, so that only the request at fault gets the error."""
         began = time.monotonic()
         try:
-            rows = parts[0].job.served.probabilities(join(parts))
+            predicted = batch[0].job.served.probabilities(concatenate(batch))
         except Exception as error:
-            if len(parts) > 1:
-                for part in parts:
-                    self._round([part])
+            if len(batch) > 1:
+                for rows in batch:
+                    self._predict([rows])
             else:
-                _settle(parts[0].job.future, error=error)
+                _finish(batch[0].job.future, error=error)
             return
-        self.metrics.batch(len(rows))
-        self._pace += ((time.monotonic() - began) / len(rows) - self._pace) / 4
-        at = 0
-        for part in parts:
-            job, size = part.job, part.end - part.first
-            assert job.rows is not None
-            job.rows[part.first : part.end] = rows[at : at + size]
-            at += size
-            if part.end == len(job.rows):
-                _settle(job.future, job.rows)
+        self.metrics.batch(len(predicted))
+        self._seconds_per_text += ((time.monotonic() - began) / len(predicted) - self._seconds_per_text) / 4
+        for rows in batch:
+            job, count = rows.job, rows.end - rows.first
+            assert job.probabilities is not None
+            job.probabilities[rows.first : rows.end], predicted = predicted[:count], predicted[count:]
+            if rows.end == len(job.probabilities):
+                _finish(job.future, job.probabilities)
 
     def _step(self, task: Task) -> None:
-        """One step of a task; it comes again, after the others, until its steps end."""
+        """One step of a task, which then goes to the end of the queue, until its steps end."""
         if task.future.cancelled():
             return
         try:
             task.last = next(task.steps)
         except StopIteration:
-            _settle(task.future, task.last)
+            _finish(task.future, task.last)
         except Exception as error:
-            _settle(task.future, error=error)
+            _finish(task.future, error=error)
         else:
             with self._changed:
                 self._tasks.append(task)
 
 
-def join(parts: list[Part]) -> EncodedExamples:
-    """Rows of several requests as one set, in the order of the parts."""
-    sets = [part.job.encoded for part in parts if part.job.encoded is not None]
-    spans = [slice(e.starts[p.first], e.starts[p.end]) for e, p in zip(sets, parts, strict=True)]
-    lengths = np.concatenate([e.lengths[p.first : p.end] for e, p in zip(sets, parts, strict=True)])
-    segments = None
-    if any(e.segments is not None for e in sets):
-        nothing = [np.zeros(s.stop - s.start, np.int8) for s in spans]
-        segments = np.concatenate(
-            [n if e.segments is None else e.segments[s] for e, s, n in zip(sets, spans, nothing, strict=True)]
-        )
-    return EncodedExamples(
-        np.concatenate([e.ids[s] for e, s in zip(sets, spans, strict=True)]),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        segments,
-        np.full(len(lengths), -1, dtype=np.int64),
-        truncated=0,
-    )
+def concatenate(batch: list[JobRows]) -> EncodedExamples:
+    """The rows of several requests as one set."""
+    ids, segments, paired = [], [], False
+    for rows in batch:
+        encoded = rows.job.encoded
+        assert encoded is not None
+        paired = paired or encoded.segments is not None
+        for row in range(rows.first, rows.end):
+            span = slice(encoded.starts[row], encoded.starts[row + 1])
+            ids.append(encoded.ids[span])
+            segments.append(np.zeros_like(ids[-1]) if encoded.segments is None else encoded.segments[span])
+    return EncodedExamples.from_rows(ids, segments if paired else None)
 
 
-def _fitting(starts: Any, first: int, room: int) -> int:
-    """The end of the rows from `first` on that have `room` tokens between them; one row at least.
+def _last_fitting(starts: Any, first: int, tokens: int) -> int:
+    """The end of the rows from `first` on that have at most `tokens` tokens together; at least one row.
 
-    >>> _fitting(np.array([0, 5, 10, 15]), 0, 11), _fitting(np.array([0, 5, 10, 15]), 1, 3)
+    >>> _last_fitting(np.array([0, 5, 10, 15]), 0, 11), _last_fitting(np.array([0, 5, 10, 15]), 1, 3)
     (2, 2)
     """
-    return max(first + 1, int(np.searchsorted(starts, starts[first] + room, side="right")) - 1)
+    return max(first + 1, int(np.searchsorted(starts, starts[first] + tokens, side="right")) - 1)
 
 
-def _settle(future: Future[Any], value: Any = None, error: Exception | None = None) -> None:
-    """Say how it ended, unless nobody waits any more."""
+def _finish(future: Future[Any], value: Any = None, error: Exception | None = None) -> None:
+    """Set a future's outcome, unless it was cancelled."""
     with suppress(InvalidStateError):
         if error is None:
             future.set_result(value)

@@ -1,6 +1,6 @@
-"""How much is taken on, and what is said where it is too much.
+"""How much the service accepts, and the error of a request that asks for more.
 
-Every answer that refuses something has one form:
+Every error has one form:
 
     {"error": {"code": "too_many_texts", "message": "300 texts, and 256 are taken at once: …", "field": "texts"}}
 """
@@ -16,21 +16,21 @@ from headstart.config import Settings
 
 @dataclass(frozen=True)
 class Limits(Settings):
-    """What a service takes on. `headstart serve --limit texts=64 --limit deadline=10` changes some of it."""
+    """What a service accepts; `headstart serve --limit texts=64 --limit deadline=10` changes it."""
 
-    body: int = field(default=1 << 20, metadata={"least": 1})  # bytes of a request
-    texts: int = field(default=256, metadata={"least": 1})  # of a request
-    characters: int = field(default=20_000, metadata={"least": 1})  # of a text
+    body: int = field(default=1 << 20, metadata={"least": 1})  # bytes of a request's body
+    texts: int = field(default=256, metadata={"least": 1})  # in a request
+    characters: int = field(default=20_000, metadata={"least": 1})  # in a text
     new_tokens: int = field(default=200, metadata={"least": 1})  # that /continue writes
-    requests: int = field(default=512, metadata={"least": 1})  # under way at once
-    queue: int = field(default=4096, metadata={"least": 1})  # texts that wait for their answer
+    requests: int = field(default=512, metadata={"least": 1})  # at the same time
+    queue: int = field(default=4096, metadata={"least": 1})  # texts that wait for a prediction
     deadline: float = field(default=30.0, metadata={"above": 0.0, "below": 3600.0})  # seconds, for a request
-    wait: float = field(default=0.003, metadata={"least": 0.0, "below": 1.0})  # seconds, for company in a batch
-    tokens: int | None = field(default=None, metadata={"least": 1})  # of a batch; None: what suits the device
+    wait: float = field(default=0.003, metadata={"least": 0.0, "below": 1.0})  # seconds a batch waits for more
+    tokens: int | None = field(default=None, metadata={"least": 1})  # in a batch; None: what suits the device
 
 
-class Refusal(Exception):
-    """An answer that is not what was asked for: a status, a code for programs, a message for people."""
+class ApiError(Exception):
+    """A request that is not answered: an HTTP status, a code for programs, a message for people."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Refusal(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """
-        >>> Refusal(422, "empty", "there is no text", field="texts").to_json()
+        >>> ApiError(422, "empty", "there is no text", field="texts").to_json()
         {'error': {'code': 'empty', 'message': 'there is no text', 'field': 'texts'}}
         """
         error = {"code": self.code, "message": self.message}

@@ -61,7 +61,7 @@ class Metrics:
         with self._lock:
             self._batches.add(texts)
 
-    def text(self, *, waiting: int, under_way: int) -> str:
+    def text(self, *, waiting: int, in_flight: int) -> str:
         """All of it, with what is waiting now."""
         with self._lock:
             requests = [
@@ -80,7 +80,7 @@ class Metrics:
                 _family("headstart_request_seconds", "histogram", "Seconds from request to answer.", seconds),
                 _family("headstart_batch_texts", "histogram", "Texts that the model read in one batch.", batches),
                 _gauge("headstart_queue_texts", "Texts that wait for their answer.", waiting),
-                _gauge("headstart_requests_under_way", "Requests that are being answered.", under_way),
+                _gauge("headstart_requests_under_way", "Requests that are being answered.", in_flight),
             ]
         )
 

@@ -12,7 +12,6 @@ import torch
 
 from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.folder import Checkpoint
 from headstart.config import NextTokenConfig
 from headstart.errors import HeadstartError, ModelError
 from headstart.metrics import Floats
@@ -20,7 +19,7 @@ from headstart.model.model import Model
 from headstart.reading.examples import Text
 from headstart.runs.predictions import read_scored
 from headstart.runs.run import PREDICTIONS
-from headstart.serve.limits import Refusal
+from headstart.serve.limits import ApiError
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.hardware import pick_device
 from headstart.training.inference import classify, tokens_for
@@ -29,12 +28,12 @@ from headstart.use.explain import explain
 from headstart.use.generate import Generated, Sampling, stream
 from headstart.use.perturbation import ORDERS
 
-ROUNDS = 4  # batches' worth of tokens that are gathered, so that there is something to sort by length
+SORTED_BATCHES = 4  # batches of tokens that are predicted in one call, so that rows can be sorted by length
 
 
 @dataclass(frozen=True)
 class ServedClassifier:
-    """A classifier by its name, in the steps that a service takes: read the texts, answer them, say it as JSON."""
+    """A classifier by its name, in the steps that the service takes: encode, predict, answer as JSON."""
 
     name: str
     classifier: TextClassifier
@@ -42,11 +41,11 @@ class ServedClassifier:
 
     @property
     def tokens(self) -> int:
-        """As many as are gathered for one call."""
-        return ROUNDS * tokens_for(self.classifier.device)
+        """How many are gathered for one call."""
+        return SORTED_BATCHES * tokens_for(self.classifier.device)
 
-    def read(self, texts: list[Text], fields: list[str]) -> EncodedExamples:
-        """Texts as ids; one that the tokenizer cannot read is refused by its field."""
+    def encode(self, texts: list[Text], fields: list[str]) -> EncodedExamples:
+        """Texts as ids; one that the tokenizer cannot encode is an error that names its field."""
         try:
             return self.classifier.encode(texts)
         except HeadstartError:
@@ -54,56 +53,44 @@ class ServedClassifier:
                 try:
                     self.classifier.encode([text])
                 except HeadstartError as error:
-                    raise Refusal(422, "unreadable_text", str(error), field=field) from None
+                    raise ApiError(422, "unreadable_text", str(error), field=field) from None
             raise
 
     def probabilities(self, encoded: EncodedExamples) -> Floats:
-        """(n, C), as `TextClassifier.probabilities` has them."""
-        ours = self.classifier
+        """(n, C), as `TextClassifier.probabilities` gives them."""
+        classifier = self.classifier
         with torch.inference_mode():
-            found = classify(ours.model, encoded, ours.precision, tokens=self.tokens // ROUNDS)
-        if not np.isfinite(found).all():
+            predicted = classify(classifier.model, encoded, classifier.precision, tokens=self.tokens // SORTED_BATCHES)
+        if not np.isfinite(predicted).all():
             raise ModelError("the model's scores are no finite numbers: its weights are damaged")
-        return calibrated(found, ours.temperature)
-
-    def answers(self, rows: Floats, abstain_below: float | None) -> list[dict[str, Any]]:
-        """What /predict says of each row, in the words of `TextClassifier.predict`."""
-        labels = self.classifier.class_names
-        said = []
-        for row in rows:
-            best = int(row.argmax())
-            sure = abstain_below is None or row[best] >= abstain_below
-            shares = dict(zip(labels, map(float, row), strict=True))
-            said.append({"label": labels[best] if sure else None, "probabilities": shares})
-        return said
+        return calibrated(predicted, classifier.temperature)
 
     def explain(self, text: Text, *, faithfulness: bool) -> Iterator[dict[str, Any]]:
-        """What /explain says, in one step."""
+        """The answer of /explain, in one step."""
         yield explain(self.classifier, text, orders=ORDERS if faithfulness else 0).to_json()
 
     def info(self) -> dict[str, Any]:
-        ours = self.classifier
         return {
             "name": self.name,
             "kind": "classifier",
-            "labels": list(ours.class_names),
-            "temperature": ours.temperature,
-            **_size(ours.model),
+            "labels": list(self.classifier.class_names),
+            "temperature": self.classifier.temperature,
+            **_model_info(self.classifier.model),
             "examples": [text if isinstance(text, str) else list(text) for text in self.examples],
         }
 
 
 @dataclass(frozen=True)
 class ServedLanguageModel:
-    """A causal model with its next-token head, by its name."""
+    """A causal model with a next-token head, by its name."""
 
     name: str
     model: Model
     tokenizer: Tokenizer
     examples: tuple[Text, ...] = ()
 
-    def go_on(self, text: str, settings: Sampling) -> Iterator[dict[str, Any]]:
-        """What /continue says, at the last of as many steps as there are pieces."""
+    def generate(self, text: str, settings: Sampling) -> Iterator[dict[str, Any]]:
+        """One step for each generated piece; the last yields the answer of /continue."""
         for part in stream(self.model, self.tokenizer, text, settings):
             yield {"text": part.text, "stopped": part.stopped} if isinstance(part, Generated) else {}
 
@@ -112,7 +99,7 @@ class ServedLanguageModel:
             "name": self.name,
             "kind": "language model",
             "labels": [],
-            **_size(self.model),
+            **_model_info(self.model),
             "examples": [text for text in self.examples if isinstance(text, str)],
         }
 
@@ -121,16 +108,10 @@ Served = ServedClassifier | ServedLanguageModel
 
 
 def open_served(name: str, folder: Path, device: str = "auto", examples: tuple[Text, ...] = ()) -> Served:
-    """A classifier or a causal language model, from a run folder, a model folder or one of `transformers`."""
+    """A classifier or a causal language model, from a run folder, a model folder or a `transformers` folder."""
     checkpoint = open_model(folder)
-    if isinstance(checkpoint.model.head_config, NextTokenConfig):
-        return _language_model(name, checkpoint, device, folder, examples)
-    return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
-
-
-def _language_model(
-    name: str, checkpoint: Checkpoint, device: str, folder: Path, examples: tuple[Text, ...]
-) -> ServedLanguageModel:
+    if not isinstance(checkpoint.model.head_config, NextTokenConfig):
+        return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
     if checkpoint.tokenizer is None:
         raise ModelError(f"{folder} has no tokenizer, so texts cannot be read: import it with one")
     model = checkpoint.model.to(pick_device(device)).eval()
@@ -138,7 +119,7 @@ def _language_model(
 
 
 def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Text, ...]:
-    """A few texts of valid, each label in its turn, where the folder is a run's; none elsewhere."""
+    """A few texts of valid, from each label in turn, where the folder is a run folder; none elsewhere."""
     path = folder / PREDICTIONS
     if not path.is_file():
         return ()
@@ -146,12 +127,12 @@ def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Tex
     for row in read_scored(path, "valid"):
         if 0 < len(row.text + (row.second or "")) <= longest:
             by_label.setdefault(row.label, []).append(row.text if row.second is None else (row.text, row.second))
-    kinds = [by_label[label] for label in sorted(by_label)]
-    in_turn = [kind[i] for i in range(most) for kind in kinds if i < len(kind)]
+    groups = [by_label[label] for label in sorted(by_label)]
+    in_turn = [group[i] for i in range(most) for group in groups if i < len(group)]
     return tuple(dict.fromkeys(in_turn))[:most]
 
 
-def _size(model: Model) -> Mapping[str, Any]:
+def _model_info(model: Model) -> Mapping[str, Any]:
     return {
         "family": model.config.family,
         "direction": model.config.direction,

@@ -1,4 +1,4 @@
-"""The server around the app: a socket, signals, and an end that leaves nobody without an answer."""
+"""The server around the app: a socket, signals, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import uvicorn
 
 from headstart.errors import OutputError
 from headstart.serve.app import create_app
-from headstart.serve.guard import Gate
 from headstart.serve.limits import Limits
+from headstart.serve.middleware import ServerState
 from headstart.serve.models import Served
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """A listening socket; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
-            found.listen(1024)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
         except OSError:
-            found.close()
+            listener.close()
             raise
     except OSError as error:
-        why = error.strerror or error
-        raise OutputError(f"cannot listen on {host}, port {port}: {why}; try another --host or --port") from None
-    return found
+        reason = error.strerror or error
+        raise OutputError(f"cannot listen on {host}, port {port}: {reason}; try another --host or --port") from None
+    return listener
 
 
 def is_loopback(host: str) -> bool:
@@ -48,10 +48,10 @@ def is_loopback(host: str) -> bool:
 
 
 def make_server(models: Sequence[Served], limits: Limits, token: str | None) -> Server:
-    """A server whose `run` answers until SIGINT or SIGTERM, then what is under way, and returns."""
-    gate = Gate()
+    """A server whose `run` answers until SIGINT or SIGTERM, finishes the open requests, and returns."""
+    state = ServerState()
     config = uvicorn.Config(
-        create_app(models, limits, token, gate),
+        create_app(models, limits, token, state),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -59,26 +59,26 @@ def make_server(models: Sequence[Served], limits: Limits, token: str | None) -> 
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    return Server(config, gate, limits.deadline + 5)
+    return Server(config, state, limits.deadline + 5)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which closes the door before it leaves: new requests are told so while others end."""
+    """uvicorn's server with a graceful shutdown: new requests get a 503 while open ones are finished."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, patience: float) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState, timeout: float) -> None:
         super().__init__(config)
-        self.gate, self.patience = gate, patience
-        self.asked = 0.0
+        self.state, self.timeout = state, timeout
+        self.signalled = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal closes the door, a second ends at once. Neither is raised again: the exit code is 0."""
-        if self.gate.closing:
+        """The first signal shuts down gracefully, a second at once. Neither is raised again: the exit code is 0."""
+        if self.state.closing:
             self.should_exit = self.force_exit = True
-        self.asked = self.asked or time.monotonic()
-        self.gate.closing = True
+        self.signalled = self.signalled or time.monotonic()
+        self.state.closing = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Asked ten times a second: whether to end."""
-        if self.gate.closing and (not self.gate.under_way or time.monotonic() > self.asked + self.patience):
+        """Called ten times a second: whether to end."""
+        if self.state.closing and (not self.state.in_flight or time.monotonic() > self.signalled + self.timeout):
             self.should_exit = True
         return await super().on_tick(counter)

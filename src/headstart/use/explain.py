@@ -50,7 +50,8 @@ def explain(
     if orders < 0:
         raise ConfigError("explain", [f"orders is {orders}, and must be at least 0"])
     tokenized = tokenize(classifier, text)
-    predicted = predict_ids(classifier, [tokenized.ids], tokenized.segments)
+    segments = None if tokenized.segments is None else [tokenized.segments]
+    predicted = predict_ids(classifier, [tokenized.ids], segments)
     [probabilities] = calibrated(predicted, classifier.temperature)
     if not np.isfinite(probabilities).all():
         raise ModelError("the model's scores are no finite numbers: its weights are damaged, or its training diverged")

@@ -28,7 +28,7 @@ def occlusion(classifier: TextClassifier, text: TokenizedText, label: int) -> Fl
         predicted = predict_without(classifier, text, [np.zeros_like(text.word_of, dtype=bool), *words])
     else:
         rows = [text.ids, *(np.where(word, mask, text.ids) for word in words)]
-        segments = None if text.segments is None else np.tile(text.segments, len(rows))
+        segments = None if text.segments is None else [text.segments] * len(rows)
         predicted = predict_ids(classifier, rows, segments)
     logits = log_odds(predicted, label)
     fall: Floats = logits[0] - logits[1:]
@@ -81,19 +81,12 @@ def predict_without(classifier: TextClassifier, text: TokenizedText, deleted: Se
     if any(len(row) == 0 for row in rows):  # no special tokens, and every word deleted: as an empty text
         empty = classifier.encode([""]).ids.astype(np.int64)
         rows = [row if len(row) else empty for row in rows]
-    segments = None if text.segments is None else np.concatenate([text.segments[~tokens] for tokens in deleted])
+    segments = None if text.segments is None else [text.segments[~tokens] for tokens in deleted]
     return predict_ids(classifier, rows, segments)
 
 
 def predict_ids(
-    classifier: TextClassifier, rows: Sequence[NDArray[np.int64]], segments: NDArray[np.int64] | None
+    classifier: TextClassifier, rows: Sequence[NDArray[np.int64]], segments: Sequence[NDArray[np.int64]] | None
 ) -> Floats:
-    """(n, C) log-probabilities of rows of ids, in float32; `segments` are those of all rows, concatenated."""
-    data = EncodedExamples(
-        np.concatenate(rows).astype(np.int32),
-        np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        None if segments is None else segments.astype(np.int8),
-        np.full(len(rows), -1),
-        truncated=0,
-    )
-    return classify(classifier.model, data, Precision())
+    """(n, C) log-probabilities of rows of ids, in float32."""
+    return classify(classifier.model, EncodedExamples.from_rows(rows, segments), Precision())
