@@ -58,7 +58,7 @@ def test_the_pretraining_of_a_base_is_found_by_itself_and_told_once(books: Path)
     base = books.parent / "base"
     for paths in ([books], [base, books], [books, base]):
         (found,) = read(paths).pretraining
-        assert found.name == "base" and found.result["objective"] == "causal"
+        assert found.name == "base" and found.result.objective == "causal"
         assert len(found.loss) <= 120 and found.loss[-1][0] == 400
         assert [step for step, _ in found.valid] == list(range(50, 401, 50))
 
@@ -159,7 +159,7 @@ def test_a_run_without_predictions_has_no_confusion(books: Path, tmp_path: Path)
 
 
 def test_a_sweep_is_read_with_its_trials(tuned: Path) -> None:
-    (found,) = read([tuned]).tunings
+    (found,) = read([tuned]).sweeps
     assert (found.name, found.sweep.swept, len(found.sweep.trials)) == ("tuned", ("lr", "batch_size", "mode"), 12)
     assert (len(found.runs), len(found.manifests)) == (12, 9)
     assert read([tuned]) == read([tuned])

@@ -47,10 +47,10 @@ def _parts(records: Records) -> list[Part]:
         verdict = study.comparison.verdict or (f"{study.name}: {sections.summary(study)}.",)
         kicker = f"{study.name} · {sections.summary(study)}"
         parts.append((kicker, verdict, sections.main_figure(study), sections.of_study(study)))
-    for tuning in records.tunings:
-        verdict = (sweep.headline(tuning), *sweep.verdict(tuning))
-        kicker = f"{tuning.name} · {sweep.summary(tuning)}"
-        parts.append((kicker, verdict, sweep.main_figure(tuning), sweep.of_tuning(tuning)))
+    for trials in records.sweeps:
+        verdict = (sweep.headline(trials), *sweep.verdict(trials))
+        kicker = f"{trials.name} · {sweep.summary(trials)}"
+        parts.append((kicker, verdict, sweep.main_figure(trials), sweep.of_sweep(trials)))
     told = [pretraining.of_pretraining(found) for found in records.pretraining]
     if parts:  # it is told once
         first = parts[0][-1]

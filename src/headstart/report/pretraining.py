@@ -17,9 +17,10 @@ def of_pretraining(found: Pretraining) -> Section:
     valid = tuple((float(step), scores["loss"]) for step, scores in found.valid if "loss" in scores)
     series = [Series("train", Look(1), found.loss, marked=False)] if found.loss else []
     series += [Series("valid", Look(0), valid)] if valid else []
-    objective = str(found.result.get("objective", ""))
-    facts = [f"Objective {objective}, weights {found.result.get('weights', 'fresh')}"]
-    facts += [f"{found.result[key]:,} {key}" for key in ("steps", "tokens") if key in found.result]
+    result = found.result
+    facts = [f"Objective {result.objective or ''}, weights {result.weights or 'fresh'}"]
+    facts += [] if result.steps is None else [f"{result.steps:,} steps"]
+    facts += [] if result.tokens is None else [f"{result.tokens:,} tokens"]
     facts += [f"{found.run.speed:,.0f} tokens a second"] if found.run.speed else []
     blocks: list[Block] = [Words(", ".join(facts) + ".")]
     figures = []

@@ -8,12 +8,14 @@ from typing import Any
 from headstart.config import to_toml
 from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, number_of, values_of
 from headstart.report.records import Arm, Study
+from headstart.runs.manifest import Manifest
+from headstart.runs.study import StudyData
 
 SURROUNDINGS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
 
 
 def doctor(study: Study) -> Section | None:
-    found = study.data.get("doctor")
+    found = study.data.doctor
     if not found:
         return None
     rows = tuple(
@@ -83,18 +85,15 @@ def the_study_again(verb: str, path: str, settings: Mapping[str, Any]) -> list[B
     ]
 
 
-def surroundings(manifests: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> list[Table]:
+def surroundings(manifests: Sequence[Manifest], data: StudyData) -> list[Table]:
     """Versions, hardware and fingerprints, of all the runs together."""
-    rows = [(key, values_of(m[key] for m in manifests if key in m)) for key in SURROUNDINGS]
-    finished = sorted(m["finished"] for m in manifests if "finished" in m)
+    rows = [(key, values_of(getattr(m, key) for m in manifests if getattr(m, key) is not None)) for key in SURROUNDINGS]
+    finished = sorted(m.finished for m in manifests if m.finished)
     rows += [("finished", " to ".join(dict.fromkeys((finished[0], finished[-1]))))] if finished else []
     prints = [
-        (f"data: {name}", digest, f"{data.get('rows', {}).get(name, 0):,} rows")
-        for name, digest in data.get("fingerprint", {}).items()
+        (f"data: {name}", digest, f"{data.rows.get(name, 0):,} rows") for name, digest in data.fingerprint.items()
     ]
-    prints += [
-        ("tokenizer", digest, "") for digest in dict.fromkeys(m["tokenizer"] for m in manifests if "tokenizer" in m)
-    ]
+    prints += [("tokenizer", digest, "") for digest in dict.fromkeys(m.tokenizer for m in manifests if m.tokenizer)]
     tables = [Table(("", ""), tuple(row for row in rows if row[1]), "Versions and hardware")]
     return tables + ([Table(("", "fingerprint", ""), tuple(prints), "Fingerprints")] if prints else [])
 

@@ -344,9 +344,9 @@ def _parameters(study: Study) -> Section | None:
     )
     rows = []
     for arm in study.arms:
-        found = next((run.manifest["parameters"] for run in arm.runs if "parameters" in run.manifest), None)
-        if found is not None:
-            rows.append((arm.result.name, f"{found['total']:,}", f"{found['trainable']:,}"))
+        numbers = next((run.manifest.parameters for run in arm.runs if run.manifest.parameters), None)
+        if numbers is not None:
+            rows.append((arm.result.name, f"{numbers['total']:,}", f"{numbers['trainable']:,}"))
     if section is None or not rows:
         return section
     return Section(section.title, (*section.blocks, Table(("arm", ">parameters", ">that train"), tuple(rows))))
@@ -354,10 +354,10 @@ def _parameters(study: Study) -> Section | None:
 
 def _cost(study: Study) -> Section | None:
     looks = _looks(study)
-    memory = [value for arm in study.arms for run in arm.runs for value in run.manifest.get("peak_memory", {}).values()]
+    memory = [value for arm in study.arms for run in arm.runs for value in run.manifest.peak_memory.values()]
     scale, unit = memory_unit(memory)
     quantities: list[tuple[str, str, Callable[[Run], float | None]]] = [
-        ("Time", "seconds", lambda run: run.manifest.get("seconds")),
+        ("Time", "seconds", lambda run: run.manifest.seconds),
         ("Speed", "tokens a second", lambda run: run.speed),
         ("GPU memory at its peak", unit, lambda run: _memory(run, "gpu", scale)),
         ("Process memory at its peak", unit, lambda run: _memory(run, "resident", scale)),
@@ -386,7 +386,7 @@ def _cost(study: Study) -> Section | None:
 
 
 def _memory(run: Run, kind: str, scale: float) -> float | None:
-    found = run.manifest.get("peak_memory", {}).get(kind)
+    found = run.manifest.peak_memory.get(kind)
     return None if found is None else found / scale
 
 

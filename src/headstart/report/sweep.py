@@ -21,92 +21,94 @@ from headstart.report.blocks import (
 )
 from headstart.report.charts import Point
 from headstart.report.recipe import shared, surroundings, the_study_again
-from headstart.report.records import Tuning
+from headstart.report.records import SweepStudy
 from headstart.runs.sweep import Sweep, Trial, plain, shown
 
 
-def summary(tuning: Tuning) -> str:
+def summary(study: SweepStudy) -> str:
     """What was tried, in a line."""
-    found = tuning.sweep
-    kind = "grid of" if found.kind == "grid" else "search over"
-    return f"{kind} {_listed([_named(name) for name in found.swept])}, {number_of(len(found.trials), 'trial')}"
+    sweep = study.sweep
+    kind = "grid of" if sweep.kind == "grid" else "search over"
+    return f"{kind} {_listed([_named(name) for name in sweep.swept])}, {number_of(len(sweep.trials), 'trial')}"
 
 
-def headline(tuning: Tuning) -> str:
+def headline(study: SweepStudy) -> str:
     """The best trial and its scores."""
-    found = tuning.sweep
-    if found.best is None or found.best.valid is None:
+    sweep = study.sweep
+    if sweep.best is None or sweep.best.valid is None:
         return "No trial has a score on valid."
-    number = 1 + found.trials.index(found.best)
-    chosen = _listed([f"{_named(name)} {_value(found.best.settings[name])}" for name in found.swept])
-    scores = f"{found.best.valid['accuracy']:.3f} on valid"
-    scores += f", {found.best.test['accuracy']:.3f} on test" if found.best.test else ""
-    return f"Best on valid is trial {number} of {len(found.trials)}, with {chosen}: {scores}."
+    number = 1 + sweep.trials.index(sweep.best)
+    chosen = _listed([f"{_named(name)} {_value(sweep.best.settings[name])}" for name in sweep.swept])
+    scores = f"{sweep.best.valid['accuracy']:.3f} on valid"
+    scores += f", {sweep.best.test['accuracy']:.3f} on test" if sweep.best.test else ""
+    return f"Best on valid is trial {number} of {len(sweep.trials)}, with {chosen}: {scores}."
 
 
-def verdict(tuning: Tuning) -> tuple[str, ...]:
+def verdict(study: SweepStudy) -> tuple[str, ...]:
     """How far the best trial's scores can be trusted, and what became of them all."""
-    found = tuning.sweep
-    done = sum(trial.valid is not None for trial in found.trials)
-    said = []
-    if found.best is not None and done > 1:
-        test = "the score on test had no part in the choice" if found.best.test else "there is no test beside it"
-        said.append(f"It was chosen as the highest of {done} on valid, so its score there flatters it; {test}.")
-    if found.significance is not None:
-        said.append(f"{found.significance} Another seed would move each of them too.")
+    sweep = study.sweep
+    done = sum(trial.valid is not None for trial in sweep.trials)
+    sentences = []
+    if sweep.best is not None and done > 1:
+        test = "the score on test had no part in the choice" if sweep.best.test else "there is no test beside it"
+        sentences.append(f"It was chosen as the highest of {done} on valid, so its score there flatters it; {test}.")
+    if sweep.significance is not None:
+        sentences.append(f"{sweep.significance} Another seed would move each of them too.")
     ends = {
         "done": done,
-        "failed": sum(trial.error is not None for trial in found.trials),
-        "pruned": sum(trial.pruned is not None for trial in found.trials),
+        "failed": sum(trial.error is not None for trial in sweep.trials),
+        "pruned": sum(trial.pruned is not None for trial in sweep.trials),
     }
-    ends["not done yet"] = len(found.trials) - sum(ends.values())
-    if done < len(found.trials):
+    ends["not done yet"] = len(sweep.trials) - sum(ends.values())
+    if done < len(sweep.trials):
         counts = ", ".join(f"{count} {how}" for how, count in ends.items() if count)
-        said.append(f"{number_of(len(found.trials), 'trial')}: {counts}.")
-    return tuple(said)
+        sentences.append(f"{number_of(len(sweep.trials), 'trial')}: {counts}.")
+    return tuple(sentences)
 
 
-def main_figure(tuning: Tuning) -> Figure | None:
+def main_figure(study: SweepStudy) -> Figure | None:
     """Accuracy on valid against the setting that was swept; where there are several, trial by trial."""
-    found = tuning.sweep
-    if not any(trial.valid for trial in found.trials):
+    sweep = study.sweep
+    if not any(trial.valid for trial in sweep.trials):
         return None
-    numeric = [name for name in found.swept if _is_numeric(found, name)]
-    return _figure(found, numeric[0] if len(found.swept) == len(numeric) == 1 else None)
+    numeric = [name for name in sweep.swept if _is_numeric(sweep, name)]
+    return _figure(sweep, numeric[0] if len(sweep.swept) == len(numeric) == 1 else None)
 
 
-def of_tuning(tuning: Tuning) -> list[Section]:
+def of_sweep(study: SweepStudy) -> list[Section]:
     """The sections of a sweep, in the order of the page."""
-    found = tuning.sweep
-    made = [Section("Trials", (_trials_table(found),))]
-    numeric = [name for name in found.swept if _is_numeric(found, name)]
-    if len(found.swept) > 1 and numeric and any(trial.valid for trial in found.trials):
+    sweep = study.sweep
+    sections = [Section("Trials", (_trials_table(sweep),))]
+    numeric = [name for name in sweep.swept if _is_numeric(sweep, name)]
+    if len(sweep.swept) > 1 and numeric and any(trial.valid for trial in sweep.trials):
         words = "The same trials against each setting whose values are numbers; the other settings vary beside it."
-        figures = tuple(replace(_figure(found, name), caption=_named(name).capitalize()) for name in numeric)
-        made.append(Section("Setting by setting", (Words(words), Gallery(figures))))
-    keys = dict.fromkeys(key for run in tuning.runs for key in run)
+        figures = tuple(replace(_figure(sweep, name), caption=_named(name).capitalize()) for name in numeric)
+        sections.append(Section("Setting by setting", (Words(words), Gallery(figures))))
+    keys = dict.fromkeys(key for run in study.runs for key in run)
     same = {
-        key: values_of([tuning.runs[0].get(key)])
+        key: values_of([study.runs[0].get(key)])
         for key in keys
-        if key not in found.swept and all(run.get(key) == tuning.runs[0].get(key) for run in tuning.runs)
+        if key not in sweep.swept and all(run.get(key) == study.runs[0].get(key) for run in study.runs)
     }
     if same:
-        made.append(Section("Settings", (Words("What was swept is in the table of trials."), shared(same, "trial"))))
-    again = the_study_again("sweep", tuning.path, tuning.settings), surroundings(tuning.manifests, tuning.data)
-    return [*made, Section("To run it again", (*again[0], *again[1]))]
+        sections.append(
+            Section("Settings", (Words("What was swept is in the table of trials."), shared(same, "trial")))
+        )
+    commands = the_study_again("sweep", study.path, study.settings)
+    return [*sections, Section("To run it again", (*commands, *surroundings(study.manifests, study.data)))]
 
 
 # --- figures ---
 
 
-def _is_numeric(found: Sweep, name: str) -> bool:
-    return all(type(trial.settings.get(name)) in (int, float) for trial in found.trials)
+def _is_numeric(sweep: Sweep, name: str) -> bool:
+    return all(type(trial.settings.get(name)) in (int, float) for trial in sweep.trials)
 
 
-def _figure(found: Sweep, name: str | None) -> Figure:
+def _figure(sweep: Sweep, name: str | None) -> Figure:
     """Every trial against a setting, or in their order."""
     points, nowhere, best = [], [], None
-    for number, trial in enumerate(found.trials, start=1):
+    for number, trial in enumerate(sweep.trials, start=1):
         x = float(number if name is None else trial.settings[name])
         where = "" if name is None else f" at {_value(trial.settings[name])}"
         if trial.valid is None:
@@ -129,30 +131,30 @@ def _figure(found: Sweep, name: str | None) -> Figure:
 # --- the table ---
 
 
-def _trials_table(found: Sweep) -> Table:
+def _trials_table(sweep: Sweep) -> Table:
     """One row a trial: what was swept, what came of it, the usual settings, and what it cost."""
-    usual = [name for name in found.settings if name not in found.swept]
-    scale, unit = memory_unit(trial.memory for trial in found.trials if trial.memory is not None)
+    usual = [name for name in sweep.settings if name not in sweep.swept]
+    scale, unit = memory_unit(trial.memory for trial in sweep.trials if trial.memory is not None)
     rows = tuple(
         (
             f"{number} best" if trial.best else str(number),
-            *(_value(trial.settings[name]) for name in found.swept),
+            *(_value(trial.settings[name]) for name in sweep.swept),
             *("–" if scores is None else f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)),
             *(_value(trial.settings.get(name, "")) for name in usual),
             measured(trial.seconds),
             measured(None if trial.memory is None else trial.memory / scale),
             _ended(trial),
         )
-        for number, trial in enumerate(found.trials, start=1)
+        for number, trial in enumerate(sweep.trials, start=1)
     )
-    swept, rest = ([_heading(found, name) for name in names] for names in (found.swept, usual))
+    swept, rest = ([_heading(sweep, name) for name in names] for names in (sweep.swept, usual))
     head = ("trial", *swept, ">valid", ">test", *rest, ">seconds", f">memory, {unit}", "~ended")
     caption = "Accuracy on valid and on test; the best is chosen on valid"
     return Table(head, rows, caption)
 
 
-def _heading(found: Sweep, name: str) -> str:
-    return f"{'>' if _is_numeric(found, name) else ''}{_named(name)}"
+def _heading(sweep: Sweep, name: str) -> str:
+    return f"{'>' if _is_numeric(sweep, name) else ''}{_named(name)}"
 
 
 def _ended(trial: Trial) -> Cell:

@@ -113,8 +113,8 @@ def read_predictions(path: Path, class_names: Sequence[str] | None = None) -> Pr
         probabilities = np.stack([table[PROBABILITY + name].to_numpy() for name in names], axis=1)
         table = table.drop_columns(["predicted", *columns])
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
-        classes = "" if class_names is None else f" for the classes {', '.join(class_names)}"
-        raise DataError(path, f"it does not hold the predictions of a run{classes} ({error})") from None
+        classes = "of a run" if class_names is None else f"for the classes {', '.join(class_names)}"
+        raise DataError(path, f"it does not hold the predictions {classes} ({error})") from None
     return Predictions(names, labels, probabilities, table)
 
 

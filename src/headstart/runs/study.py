@@ -87,12 +87,17 @@ class StudyFolder:
         write_json(self.path / DATA, values)
 
     def comparison(self) -> Comparison:
+        if not self.compared:
+            raise DataError(self.path, "the comparison is not done", fix="run the same `headstart compare` again")
         return _record(self.path / COMPARISON, Comparison.from_json)
 
     def write_comparison(self, comparison: Comparison) -> None:
         write_json(self.path / COMPARISON, comparison.to_json())
 
     def sweep(self) -> Sweep:
+        if not self.swept:
+            fix = "run the same `headstart sweep` with --resume"
+            raise DataError(self.path, "no trial of the sweep is done", fix=fix)
         return _record(self.path / SWEEP, Sweep.from_json)
 
     def write_sweep(self, sweep: Sweep) -> None:
