@@ -187,6 +187,6 @@ def test_a_tokenizer_adds_what_is_cut_and_unknown(tmp_path: Path) -> None:
     path = write(tmp_path / "train.jsonl", TRAIN[:4])
     arguments = ["doctor", str(path), "--tokenizer", str(tmp_path / "tokenizer"), "--window", "4"]
     result = run(*arguments)
-    assert "4 of 4 rows are longer than the window of 4 tokens" in result.stdout
+    assert "4 of 4 train rows are longer than the window of 4 tokens" in result.stdout
     assert "tokens" in result.stdout.split("\n")[0]
     assert "unknown tokens: give" not in result.stdout

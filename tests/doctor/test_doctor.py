@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from headstart.doctor.checks import _shuffled_runs
-from headstart.doctor.examine import clean, examine, leaked_rows, write_splits
+from headstart.doctor.clean import clean, write_splits
+from headstart.doctor.examine import examine, leaked_rows
 from headstart.doctor.findings import Finding, Report, excerpt
+from headstart.doctor.label_checks import _shuffled_runs
 from headstart.errors import ConfigError, DataError
 from headstart.reading.examples import Example, Examples, read_examples
 from headstart.reading.split import split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.cli.console import console, log, log_skipped, print_json, table
+from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
 
 if TYPE_CHECKING:
-    from headstart.doctor.findings import Finding, Lengths, Place, Report, Summary
     from headstart.reading.examples import Examples
-    from headstart.reading.skipped import SkippedRows
-    from headstart.tokenizers.tokenizer import Tokenizer
 
 COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 FEW_LABELS = 5
@@ -52,13 +51,15 @@ def doctor(
 
     Findings are no failure: the exit code is 0 whenever the set could be read.
     """
-    from headstart.doctor import examine as room
+    from headstart.doctor import clean as cleaning
+    from headstart.doctor.examine import examine
     from headstart.reading.examples import read_examples
     from headstart.reading.skipped import SkippedRows
+    from headstart.tokenizers.tokenizer import Tokenizer
 
     if clean is not None:
-        room.check_writable(clean)
-    loaded = None if tokenizer is None else _load(tokenizer)
+        cleaning.check_writable(clean)
+    loaded = None if tokenizer is None else Tokenizer.load(tokenizer)
     skipped = SkippedRows() if skip_bad else None
     with Console(stderr=True).status("reading and comparing rows"):  # shows nothing where stderr is no terminal
         splits = {
@@ -66,12 +67,15 @@ def doctor(
             for name, path in (("train", train), ("valid", valid), ("test", test))
             if path is not None
         }
-        report = room.examine(**splits, tokenizer=loaded, window=window)
-    _say_what_was_read(splits, skipped)
+        report = examine(**splits, tokenizer=loaded, window=window)
+    for name, examples in splits.items():
+        for note in examples.notes:
+            log(f"{name}: {note}")
+    log_skipped(skipped)
     removed: dict[str, dict[str, int]] = {}
     if clean is not None:
-        cleaned, removed = room.clean(**splits)
-        room.write_splits(cleaned, clean)
+        cleaned, removed = cleaning.clean(**splits)
+        cleaning.write_splits(cleaned, clean)
     if as_json:
         print_json(report.to_json() | ({} if clean is None else {"removed": removed}))
         return
@@ -83,19 +87,6 @@ def doctor(
     typer.echo("\n".join(line.rstrip() for line in printed.get().split("\n")), nl=False)  # rich fills lines up
 
 
-def _load(path: Path) -> Tokenizer:
-    from headstart.tokenizers.tokenizer import Tokenizer
-
-    return Tokenizer.load(path)
-
-
-def _say_what_was_read(splits: Mapping[str, Examples], skipped: SkippedRows | None) -> None:
-    for name, examples in splits.items():
-        for guess in examples.notes:
-            log(f"{name}: {guess}")
-    log_skipped(skipped)
-
-
 def _print_report(report: Report, screen: Console) -> None:
     folder = _common_folder(report)
     screen.print(_summary(report.splits), "")
@@ -104,17 +95,17 @@ def _print_report(report: Report, screen: Console) -> None:
     screen.print(Text(legend + where, style="dim"))
     for finding in report.findings:
         screen.print("", _entry(finding, folder), sep="\n")
-    counts = {grade: sum(finding.severity == grade for finding in report.findings) for grade in COLOURS}
-    told = ", ".join(_number(count, grade) for grade, count in counts.items() if count)
-    screen.print(Text(f"\n{told or 'nothing found wrong'}", style="bold"))
+    counts = Counter(finding.severity for finding in report.findings)
+    total = ", ".join(_number(counts[severity], severity) for severity in SEVERITIES if counts[severity])
+    screen.print(Text(f"\n{total or 'nothing found wrong'}", style="bold"))
     for unexamined in report.unexamined:
         screen.print(Text(f"not examined: {unexamined}", style="dim"))
 
 
 def _common_folder(report: Report) -> str:
-    """The folder that all files named are in, said once instead of on every line."""
-    places = [place for finding in report.findings for place in finding.examples]
-    paths = {place.path for place in places} | {place.partner.path for place in places if place.partner}
+    """The folder that all files are in, printed once instead of on every line."""
+    rows = [row for finding in report.findings for row in finding.examples]
+    paths = {row.path for row in rows} | {row.partner.path for row in rows if row.partner}
     absolute = {Path(path).is_absolute() for path in paths}
     folder = os.path.commonpath([Path(path).parent for path in paths]) if len(absolute) == 1 else ""
     return folder if folder != "." else ""
@@ -122,19 +113,17 @@ def _common_folder(report: Report) -> str:
 
 def _summary(splits: tuple[Summary, ...]) -> Table:
     with_tokens = any(split.tokens is not None for split in splits)
-    made = table("split", ">rows", "labels", ">words", *([">tokens"] if with_tokens else []))
+    summary = table("split", ">rows", "labels", ">words", *([">tokens"] if with_tokens else []))
     for split in splits:
         cells = [split.name, f"{split.rows:,}", _balance(split), _lengths(split.words)]
         if split.tokens is not None:
             cells.append(_lengths(split.tokens))
-        made.add_row(*map(Text, cells))
-    return made
+        summary.add_row(*map(Text, cells))
+    return summary
 
 
 def _balance(split: Summary) -> str:
-    from headstart.doctor.findings import quoted
-
-    shares = [f"{quoted(label)} {share:.1%}" for label, share in split.balance.items()]
+    shares = [f"{quote_label(label)} {share:.1%}" for label, share in split.balance.items()]
     if len(shares) <= FEW_LABELS:
         return ", ".join(shares)
     ranked = sorted(split.balance.values())
@@ -152,33 +141,31 @@ def _entry(finding: Finding, folder: str) -> Table:
     grid.add_row(Text(finding.severity, style=COLOURS[finding.severity]), Text(finding.message, style="bold"))
     advice = finding.advice[0].upper() + finding.advice[1:]
     grid.add_row("", Text(advice if advice.endswith("?") else f"{advice}."))
-    for place in finding.examples:
-        for line in _place(place, folder):
+    for row in finding.examples:
+        for line in _row_lines(row, folder):
             grid.add_row("", Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
     return grid
 
 
-def _place(place: Place, folder: str) -> Iterator[str]:
+def _row_lines(row: RowReference, folder: str) -> Iterator[str]:
     """The row and its partner: on one line where they read the same."""
-    partner = place.partner
+    partner = row.partner
     if partner is None:
-        yield f"{_where(place, folder)}  {place.excerpt}"
-    elif (partner.excerpt, partner.label) == (place.excerpt, place.label):
-        yield f"{_where(place, folder)} = {_where(partner, folder)}  {place.excerpt}"
+        yield f"{_location(row, folder)}  {row.excerpt}"
+    elif (partner.excerpt, partner.label) == (row.excerpt, row.label):
+        yield f"{_location(row, folder)} = {_location(partner, folder)}  {row.excerpt}"
     else:
-        yield f"{_where(place, folder)}  {_labelled(place)}"
-        yield f"  and {_where(partner, folder)}  {_labelled(partner)}"
+        yield f"{_location(row, folder)}  {_labelled(row)}"
+        yield f"  and {_location(partner, folder)}  {_labelled(partner)}"
 
 
-def _where(place: Place, folder: str) -> str:
-    path = Path(place.path).relative_to(folder) if folder else place.path
-    return f"{path}:{place.line}"
+def _location(row: RowReference, folder: str) -> str:
+    path = Path(row.path).relative_to(folder) if folder else row.path
+    return f"{path}:{row.line}"
 
 
-def _labelled(place: Place) -> str:
-    from headstart.doctor.findings import quoted
-
-    return place.excerpt if place.label is None else f"{quoted(place.label)} {place.excerpt}"
+def _labelled(row: RowReference) -> str:
+    return row.excerpt if row.label is None else f"{quote_label(row.label)} {row.excerpt}"
 
 
 def _print_removed(
@@ -186,10 +173,10 @@ def _print_removed(
 ) -> None:
     screen.print(Text(f"\nwritten to {out}:", style="bold"))
     for name, reasons in removed.items():
-        gone = sum(reasons.values())
-        left = _number(len(splits[name].rows) - gone, "row")
-        why = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-        screen.print(Text(f"  {name}.jsonl  {left}, {gone} removed" + (f" ({why})" if why else "")))
+        total = sum(reasons.values())
+        kept = _number(len(splits[name].rows) - total, "row")
+        by_reason = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        screen.print(Text(f"  {name}.jsonl  {kept}, {total} removed" + (f" ({by_reason})" if by_reason else "")))
 
 
 def _number(count: int, noun: str) -> str:
