@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX, rng
 from headstart.batches.encoding import EncodedExamples
@@ -34,7 +34,7 @@ from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.demo import REVIEWS
 from headstart.metrics import score
-from headstart.model.attention import Attention, plain_attention, square_mask
+from headstart.model.attention import Attention
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -47,6 +47,7 @@ from headstart.training.inference import classify, language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
 from headstart.training.settings import TrainingSettings
+from headstart.use.attention_maps import attention_weights
 from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]
@@ -202,24 +203,6 @@ def sequences(batches: CausalBatches, count: int) -> list[tuple[Tensor, Tensor]]
     every = (batches.batch(0, step) for step in range(batches.steps(0)))
     longer = ((batch, a, b) for batch in every for a, b in pairwise(batch.starts.tolist()) if b - a > 1)
     return [(batch.ids[a:b], batch.targets[a:b]) for batch, a, b in islice(longer, count) if batch.targets is not None]
-
-
-@torch.no_grad()
-def attention_weights(model: Model, ids: Tensor) -> Tensor:
-    """(layers, H, L, L): how much each token attends to each other, in the plain form."""
-    weights: list[Tensor] = []
-
-    def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(module, Attention)
-        x = inputs[0]
-        q, k, v = module.qkv(x).unflatten(-1, (3, module.heads, module.head_width)).permute(1, 2, 0, 3)  # (H, L, K)
-        weights.append(plain_attention(q, k, v, square_mask(len(x)).to(x.dtype) if module.causal else None)[1])
-
-    hooks = [part.register_forward_pre_hook(hook) for part in model.modules() if isinstance(part, Attention)]
-    model.backbone(ids, Flat.from_lengths([len(ids)]))
-    for handle in hooks:
-        handle.remove()
-    return torch.stack(weights)
 
 
 def next_token_attention(model: Model, batches: CausalBatches, count: int = 16) -> tuple[float, int, int]:

@@ -153,18 +153,6 @@ def mistake() -> dict[str, Any]:
 
 BOOKS = {"cls-books-lab-last": "the lab's model", "cls-books-small": "`small`"}
 BUDGETS, OBJECTIVES = "cls-books-budgets", "objectives"
-BOOKS_ARMS = {
-    "scratch": "from scratch",
-    "frozen": "pretrained, the head alone trained",
-    "full": "pretrained, all trained",
-    "full+tfidf": "the same together with TF-IDF",
-    **results.NAMES,
-}
-BOOKS_DIFFERENCES = {
-    ("full", "scratch"): "all trained − scratch, points",
-    ("frozen", "scratch"): "head alone − scratch, points",
-    ("full", "tfidf"): "all trained − TF-IDF, points",
-}
 BUDGET_ARMS = {"full": "pretrained", "scratch": "from scratch", "tfidf": "TF-IDF"}
 OBJECTIVE_ARMS = {
     "full:causal": "causal",
@@ -230,13 +218,13 @@ def read_studies() -> dict[str, Study]:
     return {name: Study(name, read_json(path)) for name, path in paths.items() if path.is_file()}
 
 
-def books_table(books: Mapping[str, Study]) -> str:
-    """A column for each model: its arms, and the differences between them."""
-    arms = {arm: name for arm, name in BOOKS_ARMS.items() if any(study.score(arm) for study in books.values())}
-    columns = {"": [*arms.values(), *BOOKS_DIFFERENCES.values(), "seeds"]}
+def books_table(books: Mapping[str, Study], arms: Mapping[str, str], differences: Mapping[Any, str]) -> str:
+    """A column for each model: the arms that any of them has, and the differences between them."""
+    arms = {arm: name for arm, name in arms.items() if any(study.score(arm) for study in books.values())}
+    columns = {"": [*arms.values(), *differences.values(), "seeds"]}
     for model, study in books.items():
         scores = (results.score(study.score(arm)) for arm in arms)
-        columns[model] = [*scores, *(study.points(*pair) for pair in BOOKS_DIFFERENCES), str(study.seeds)]
+        columns[model] = [*scores, *(study.points(*pair) for pair in differences), str(study.seeds)]
     return results.markdown(columns)
 
 
@@ -287,17 +275,12 @@ def page(measured: Json, studies: Mapping[str, Study]) -> str:
     untrue = [claim for claim, true in claims(measured).items() if not true]
     if untrue:
         sys.exit("tools/questions.jinja says what docs/experiments.json does not show: " + "; ".join(untrue))
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
     environment.filters |= {"n": lambda number: f"{number:,}"}
-    classifier = parameters(TWO_CLASSES)
     text = environment.get_template("questions.jinja").render(
         **measured,
-        arms=experiments.ARMS,
-        prompt=experiments.PROMPT,
-        temperature=experiments.SAMPLING.temperature,
+        experiments=experiments,
         training_rows=len(experiments.examples("train", None).rows),
         uniform_loss=math.log(measured["settings"]["vocabulary"]),
         largest_change=math.ceil(100 * max(accuracy_changes(measured))),
@@ -306,8 +289,7 @@ def page(measured: Json, studies: Mapping[str, Study]) -> str:
         swap=head_swap(),
         vocabulary=preset("lab").vocabulary,
         language_model=parameters(NEXT_TOKEN),
-        classifier=classifier,
-        attention=next(block for block in classifier.blocks if block.name == "attention"),
+        classifier=parameters(TWO_CLASSES),
         mistake=mistake(),
         books={model: studies[name] for name, model in BOOKS.items() if name in studies},
         books_table=books_table,
@@ -332,7 +314,9 @@ def claims(measured: Json) -> dict[str, bool]:
         "with the mask it is the same on prefixes": abs(masked["prefix_loss"] - masked["test_loss"]) < 0.15,
         "without the mask a head looks at the next token": unmasked["next_token_attention"] > 0.5,
         "with the mask no head does": masked["next_token_attention"] == 0.0,
-        "without it the text is of few words": different_words(unmasked) <= 3 < different_words(masked),
+        "without it the text is of few words": len(set(unmasked["text"].split()))
+        <= 3
+        < len(set(masked["text"].split())),
         "neither mask nor positions: no probability changes": bag_of_words["largest_shift"] == 0.0,
         "all others change": all(m["largest_shift"] > 0.05 for m in classifiers.values() if m is not bag_of_words),
         "no accuracy changes by much": max(accuracy_changes(measured)) < 0.05,
@@ -340,10 +324,6 @@ def claims(measured: Json) -> dict[str, bool]:
         "without both it cheats": neither["test_loss"] < no_positions["test_loss"],
         "and does not copy": neither["test_loss"] > unmasked["test_loss"] + 0.5,
     }
-
-
-def different_words(model: Json) -> int:
-    return len(set(model["text"].split()))
 
 
 def accuracy_changes(measured: Json) -> list[float]:

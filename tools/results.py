@@ -142,8 +142,8 @@ def _sweep(study: Path) -> dict[str, Any]:
         {
             "settings": {plain(name): shown(trial.settings[name]) for name in sweep.swept},
             "best": trial.best,
-            "valid": None if trial.valid is None else round(trial.valid["accuracy"], 4),
-            "test": None if trial.test is None else round(trial.test["accuracy"], 4),
+            "valid": trial.valid and round(trial.valid["accuracy"], 4),
+            "test": trial.test and round(trial.test["accuracy"], 4),
             "ended": trial.error or (trial.pruned and f"pruned at epoch {trial.pruned}"),
         }
         for trial in sweep.trials
@@ -208,7 +208,7 @@ def page() -> str:
     if problems:
         raise SystemExit(f"{PAGE}: {'; '.join(problems)}")
     text = SECTION.sub(lambda match: _section(match["name"], studies[match["name"]]), text)
-    lines = markdown(_overview([studies[name] for name in sections], reported=True))
+    lines = _overview([studies[name] for name in sections], reported=True)
     return OVERVIEW.sub(lambda match: f"<!-- overview -->\n{lines}\n<!-- end -->\n", text)
 
 
@@ -217,15 +217,15 @@ def readme() -> str:
     studies = _read()
 
     def part(match: re.Match[str]) -> str:
-        lines = markdown(_overview([studies[name] for name in match["names"].split()], reported=False))
+        lines = _overview([studies[name] for name in match["names"].split()], reported=False)
         return f"<!-- overview{match['names']} -->\n{lines}\n<!-- end -->\n"
 
     return OVERVIEW.sub(part, README.read_text(encoding="utf-8"))
 
 
-def _overview(studies: Iterable[Json], *, reported: bool) -> dict[str, list[str]]:
+def _overview(studies: Iterable[Json], *, reported: bool) -> str:
     """A line for each arm that a file names: its score, and its differences from scratch and from the linear model."""
-    columns: dict[str, list[str]] = {}
+    lines = []
     for study in studies:
         test = {row["arm"]: row.get("test") for row in study["rows"] if "arm" in row}
         for arm, label in study.get("overview", {}).items():
@@ -236,12 +236,9 @@ def _overview(studies: Iterable[Json], *, reported: bool) -> dict[str, list[str]
                 "pretrained": score(test[arm]),
                 "− scratch, points": points(difference(study, arm, "scratch")),
                 "− TF-IDF, points": points(difference(study, arm, "tfidf")),
-                "reported elsewhere": study.get("reported", {}).get(arm, ""),
             }
-            for name, value in line.items():
-                if reported or name != "reported elsewhere":
-                    columns.setdefault(name, []).append(value)
-    return columns
+            lines.append(line | ({"reported elsewhere": study.get("reported", {}).get(arm, "")} if reported else {}))
+    return markdown({name: [line[name] for line in lines] for name in lines[0]} if lines else {})
 
 
 def difference(study: Json, arm: str, reference: str) -> dict[str, Any] | None:
@@ -259,7 +256,7 @@ def _section(name: str, study: Json) -> str:
     by_epoch = "Accuracy on valid by epoch: the mean over seeds, from the lowest to the highest"
     parts: list[str] = [
         f"**{study['title']}**" if "title" in study else "",
-        _table(study["rows"], study.get("reported")),
+        _table(study["rows"], study.get("reported", {})),
         _differences(study),
         markdown(budget_columns(study, {arm: NAMES.get(arm, arm) for arm in study.get("curves", {})})),
         " ".join(study.get("verdict", [])),
@@ -276,23 +273,21 @@ def _screenshot(name: str) -> Path:
     return IMAGES / f"report-{name}.png"
 
 
-def _table(rows: Sequence[Json], reported: Mapping[str, str] | None) -> str:
-    columns: dict[str, list[str]] = {}
-    arms: list[str] = [row.get("arm", "") for row in rows]
-    if any(arms):
-        columns["what"] = [NAMES.get(arm, arm) for arm in arms]
-    for name in dict.fromkeys(name for row in rows for name in row.get("settings", {})):
-        columns[name] = [row["settings"].get(name, "") for row in rows]
-    if reported:
-        columns["reported elsewhere"] = [reported.get(arm, "") for arm in arms]
-    for key, title in (("valid", "valid"), ("test", "test"), ("leak_free", "test without leaked rows")):
-        if any(row.get(key) is not None for row in rows):
-            columns[title] = [score(row.get(key)) for row in rows]
-    if any(row.get("seeds") for row in rows):
-        columns["seeds"] = [_seeds(row.get("seeds", [])) for row in rows]
-    if any("best" in row for row in rows):
-        columns[""] = ["best on valid" if row.get("best") else str(row.get("ended") or "") for row in rows]
-    return markdown(columns)
+def _table(rows: Sequence[Json], reported: Mapping[str, str]) -> str:
+    """The columns that have anything in them."""
+    arms = [str(row.get("arm", "")) for row in rows]
+    settings = dict.fromkeys(name for row in rows for name in row.get("settings", {}))
+    columns = {
+        "what": [NAMES.get(arm, arm) for arm in arms],
+        **{name: [row["settings"].get(name, "") for row in rows] for name in settings},
+        "reported elsewhere": [reported.get(arm, "") for arm in arms],
+        "valid": [score(row.get("valid")) for row in rows],
+        "test": [score(row.get("test")) for row in rows],
+        "test without leaked rows": [score(row.get("leak_free")) for row in rows],
+        "seeds": [_seeds(row.get("seeds", [])) for row in rows],
+        "": ["best on valid" if row.get("best") else str(row.get("ended") or "") for row in rows],
+    }
+    return markdown({title: column for title, column in columns.items() if any(column)})
 
 
 def _differences(study: Json) -> str:

@@ -126,7 +126,7 @@ def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_pat
     table, run = results.from_folder(tmp_path / "sweep"), results.from_folder(tmp_path / "run")
     assert [row["settings"]["dropout"] for row in table["rows"]] == ["0", "0.1", "0", "0.1"]
     assert sum(row["best"] for row in table["rows"]) == 1
-    assert "best on valid" in results._table(table["rows"], None)
+    assert "best on valid" in results._table(table["rows"], {})
     assert len(table["verdict"]) == 1 and "of the 3 other trials" in table["verdict"][0]
     assert run["rows"][0]["arm"] == "frozen"
     assert run["rows"][0]["seeds"] == [0]

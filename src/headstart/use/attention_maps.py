@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
+from headstart.model.model import Model
 from headstart.use.classifier import TextClassifier
 from headstart.use.explanation import AttentionMaps
 from headstart.use.hooks import this_thread_only
@@ -17,7 +18,16 @@ from headstart.use.words import TokenizedText
 
 
 def attention_maps(classifier: TextClassifier, text: TokenizedText) -> AttentionMaps:
-    """Attention weights in the plain form; the fast kernels never materialise them."""
+    """The attention weights that a classifier gives a text."""
+    ids = torch.from_numpy(text.ids).to(classifier.device)
+    segments = None if text.segments is None else torch.from_numpy(text.segments).to(classifier.device)
+    weights = attention_weights(classifier.model, ids, segments).float().cpu().numpy()
+    return AttentionMaps(text.tokens, weights, causal=classifier.model.config.direction == "causal")
+
+
+@torch.no_grad()
+def attention_weights(model: Model, ids: Tensor, segments: Tensor | None = None) -> Tensor:
+    """(layers, H, L, L) for one sequence, in the plain form; the fast kernels never materialise them."""
     by_layer: list[Tensor] = []
 
     def record(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -29,12 +39,9 @@ def attention_maps(classifier: TextClassifier, text: TokenizedText) -> Attention
             mask = bias if mask is None else bias + mask
         by_layer.append(plain_attention(q, k, v, mask)[1])  # (H, L, L)
 
-    ids = torch.from_numpy(text.ids).to(classifier.device)
-    segments = None if text.segments is None else torch.from_numpy(text.segments).to(classifier.device)
-    with torch.no_grad(), ExitStack() as hooks:
-        for module in classifier.model.backbone.modules():
+    with ExitStack() as hooks:
+        for module in model.backbone.modules():
             if isinstance(module, Attention):
                 hooks.enter_context(module.register_forward_pre_hook(this_thread_only(record)))
-        classifier.model.backbone(ids, Flat.from_lengths([len(ids)], ids.device), segments)
-    weights = torch.stack(by_layer).float().cpu().numpy()  # (layers, H, L, L)
-    return AttentionMaps(text.tokens, weights, causal=classifier.model.config.direction == "causal")
+        model.backbone(ids, Flat.from_lengths([len(ids)], ids.device), segments)
+    return torch.stack(by_layer)
