@@ -21,8 +21,8 @@ from headstart.batches.windows import Windows
 from headstart.config import HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.store.plan import id_type
 from headstart.store.store import Documents
-from headstart.store.write import id_type
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 FLOAT = 4  # bytes: weights and gradients are float32, whatever the products are computed in

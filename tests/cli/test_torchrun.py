@@ -18,7 +18,8 @@ import pytest
 
 from headstart.errors import DataError
 from headstart.store.store import Store
-from headstart.store.write import CHUNK, Progress, write_store
+from headstart.store.write import CHUNK, write_store
+from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -139,9 +140,9 @@ def test_one_that_fails_in_the_midst_ends_all_and_the_store_can_be_gone_on_with(
 FAILING = """
 from headstart.cli import main
 from headstart.errors import HeadstartError
-from headstart.store import write
+from headstart.store.workers import ChunkEncoder
 
-encode, seen = write._Worker.encode, []
+encode, seen = ChunkEncoder.encode, []
 
 def fails(worker, texts):
     seen.append(texts)
@@ -149,7 +150,7 @@ def fails(worker, texts):
         raise HeadstartError("the disk is on fire")
     return encode(worker, texts)
 
-write._Worker.encode = fails
+ChunkEncoder.encode = fails
 main()
 """
 

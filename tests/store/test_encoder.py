@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tokenizers
-from headstart.store.encoder import _CUT, Encoder, cuts_at_spaces
+from headstart.store.encoder import _WORD_BOUNDARY, Encoder, splits_at_spaces
 from headstart.tokenizers.tokenizer import Tokenizer
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
@@ -29,7 +29,7 @@ ODD = [
 def test_words_one_by_one_give_the_ids_of_the_text(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, texts: list[str]
 ) -> None:
-    monkeypatch.setattr("headstart.store.encoder.REMEMBERED", 5)  # so that words are forgotten and found again
+    monkeypatch.setattr("headstart.store.encoder.CACHE_SIZE", 5)  # so that words are forgotten and found again
     tokenizer.save(tmp_path)
     encoder = Encoder(tmp_path, "uint32")
     texts = [text.encode("utf-8", "ignore").decode() for text in texts] * 2
@@ -44,13 +44,13 @@ def described(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 
 
 def test_our_own_tokenizers_go_word_by_word(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    assert cuts_at_spaces(described(tokenizer, tmp_path))
+    assert splits_at_spaces(described(tokenizer, tmp_path))
 
 
 def check_every_cut(tokenizer: Tokenizer) -> None:
     """No character that a text is cut after has anything to do with the word that follows."""
     characters = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
-    before = [letter for letter in characters if len(_CUT.split(f"{letter} b")) == 2]
+    before = [letter for letter in characters if len(_WORD_BOUNDARY.split(f"{letter} b")) == 2]
     assert len(before) > 100_000
     alone = tokenizer.encode(" b")
     whole = tokenizer.encode_batch([f"a{letter} b" for letter in before])
@@ -64,7 +64,7 @@ def test_every_cut_is_clean(tokenizer: Tokenizer) -> None:
 
 def test_the_labs_pair_goes_word_by_word(tmp_path: Path, data: Path) -> None:
     lab = Tokenizer.load(data / "cls-books")
-    assert cuts_at_spaces(described(lab, tmp_path))
+    assert splits_at_spaces(described(lab, tmp_path))
     check_every_cut(lab)
     encoder = Encoder(tmp_path, "uint16")
     with (data / "sst" / "train.txt").open(encoding="utf-8") as file:
@@ -110,8 +110,8 @@ def test_a_tokenizer_that_sees_past_words_is_given_whole_texts(tmp_path: Path, c
     raw = plain()
     CHANGES[change](raw)
     raw.save(str(tmp_path / "tokenizer.json"))
-    assert cuts_at_spaces(json.loads(plain().to_str()))
-    assert not cuts_at_spaces(json.loads(raw.to_str()))
+    assert splits_at_spaces(json.loads(plain().to_str()))
+    assert not splits_at_spaces(json.loads(raw.to_str()))
     if change != "random merges":
         encoder = Encoder(tmp_path, "uint8")
         texts = ["a b a", "b a  b", " a b"]
@@ -122,7 +122,7 @@ def test_a_character_that_becomes_a_space_is_not_parted_from_the_space_after_it(
     raw = plain()
     raw.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.Replace(Regex(" {2,}"), " ")])
     raw.save(str(tmp_path / "tokenizer.json"))
-    assert cuts_at_spaces(json.loads(raw.to_str()))
+    assert splits_at_spaces(json.loads(raw.to_str()))
     texts = ["a\u200b b", "a\ufeff b a", "a b"]
     assert raw.encode(texts[0]).ids == raw.encode("a b").ids
     assert Encoder(tmp_path, "uint8").encode(texts) == [bytes(ids) for ids in Tokenizer(raw).encode_batch(texts)]
@@ -132,6 +132,6 @@ def test_a_mask_that_takes_the_space_before_it_goes_word_by_word(tmp_path: Path)
     raw = plain()
     raw.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     raw.save(str(tmp_path / "tokenizer.json"))
-    assert cuts_at_spaces(json.loads(raw.to_str()))
+    assert splits_at_spaces(json.loads(raw.to_str()))
     texts = ["a <mask> b", "<mask>  a <mask>b", "a<mask> b <mask>"]
     assert Encoder(tmp_path, "uint8").encode(texts) == [bytes(ids) for ids in Tokenizer(raw).encode_batch(texts)]

@@ -11,8 +11,9 @@ import tokenizers
 from headstart.errors import DataError
 from headstart.reading.examples import Example, Examples
 from headstart.reading.split import split
+from headstart.store.plan import id_type
 from headstart.store.store import FILES, Store
-from headstart.store.write import id_type, write_store
+from headstart.store.write import write_store
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.store.made_corpora import contents, made_texts, write_corpus
 from tokenizers import models, pre_tokenizers
@@ -109,7 +110,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no token store in this folder"):
         Store.open(tmp_path)
     (tmp_path / "store.json").write_text("{")
-    with pytest.raises(DataError, match="not a JSON object"):
+    with pytest.raises(DataError, match="cannot be read as JSON"):
         Store.open(tmp_path)
     (tmp_path / "store.json").write_text('{"format": 9}')
     with pytest.raises(DataError, match="format 9, expected 1"):

@@ -24,10 +24,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import ConfigError, DataError, HeadstartError, TokenizerError
-from headstart.store import write
+from headstart.store import write, writer
 from headstart.store.encoder import Encoder
+from headstart.store.plan import id_type
 from headstart.store.store import FILES, Store
-from headstart.store.write import Progress, id_type, write_store
+from headstart.store.write import write_store
+from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.store.made_corpora import contents, made_texts, write_corpus
 
@@ -86,7 +88,7 @@ def test_the_number_of_workers_changes_nothing(
 
 KILLED = """
 import sys
-from headstart.store import write
+from headstart.store import write, writer
 from headstart.tokenizers.tokenizer import Tokenizer
 write.CHUNK = 4000
 corpus, folder, out, workers = sys.argv[1:]
@@ -193,10 +195,10 @@ def test_no_moment_is_a_bad_one_to_stop_at(tmp_path: Path, bpe: Tokenizer, monke
         return run
 
     for owner, name in [
-        (write._File, "append"),
-        (write._File, "sync"),
-        (write, "_write_json"),
-        (write, "_clear"),
+        (writer._GrowingFile, "append"),
+        (writer._GrowingFile, "sync"),
+        (writer, "write_json"),
+        (writer, "clear_unfinished"),
     ]:
         monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
     monkeypatch.setattr(Path, "replace", counted(Path.replace))

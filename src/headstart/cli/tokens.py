@@ -16,7 +16,7 @@ from headstart.cli.torchrun import cores_per_process, process_group
 
 if TYPE_CHECKING:
     from headstart.store.store import Store
-    from headstart.store.write import Progress as Written
+    from headstart.store.writer import Progress as Written
 
 
 def tokens(

@@ -1,4 +1,4 @@
-"""Tokens: a corpus turned into ids once, in a folder that is mapped into memory and never read whole.
+"""The token store: a corpus encoded once, in a folder that is mapped into memory and never read whole.
 
     store/
       store.json      what is here, from what and by which tokenizer; written last: a folder without it is no store
@@ -8,13 +8,12 @@
       train.bytes     int64: each document's length in bytes of UTF-8, for bits per byte
       valid.ids …     the same for the documents held out
 
-Ids are those of the bare text: start, end and separators are left to the batches, which know what they are for. All
-numbers are little-endian. A document's side depends on its text alone (`content_hash`), so it keeps it for ever.
+Ids are those of the bare text: special tokens are added by the batches. All numbers are little-endian. Whether a
+document is in train or valid depends on its text alone (`split_position`), so that it never changes.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import DataError, TokenizerError
+from headstart.files import read_json
 
 FORMAT = 1
 SPLITS = ("train", "valid")
@@ -47,8 +47,8 @@ class Documents:
         return len(self.bytes)
 
     def __getitem__(self, number: int) -> Ids:
-        place = range(len(self))[number]  # so that -1 is the last, and one too many an IndexError
-        return self.ids[self.starts[place] : self.starts[place + 1]]
+        document = range(len(self))[number]  # so that -1 is the last, and one too many an IndexError
+        return self.ids[self.starts[document] : self.starts[document + 1]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SplitCounts:
 
 @dataclass(frozen=True)
 class Store:
-    """A whole token store. Nothing of it is read before it is used:
+    """A token store that is whole. Nothing of it is read before it is used:
 
     store = Store.open("store", tokenizer.fingerprint)
     train = store.split("train")
@@ -129,17 +129,17 @@ class Store:
         for name in FILES:
             path = self.folder / name
             with path.open("rb") as stream:
-                found = file_digest(stream, checksum).hexdigest()
-            if found != self.manifest["files"][name]["blake2b"]:
-                raise _damaged(path, f"its checksum is {found}, not that in store.json")
+                digest = file_digest(stream, checksum).hexdigest()
+            if digest != self.manifest["files"][name]["blake2b"]:
+                raise _damaged(path, f"its checksum is {digest}, not that in store.json")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """store.json as it is; a folder that is no whole store of this format is refused."""
+    """store.json; a folder that is no whole store of this format is refused."""
     path = folder / "store.json"
-    manifest = read_json(path)
-    if manifest is None:
+    if not path.exists():
         raise _no_store(folder)
+    manifest = read_json(path)
     if manifest.get("format") != FORMAT:
         problem = f"a store of format {manifest.get('format')!r}, expected {FORMAT}"
         raise DataError(path, problem, fix="write the store again with `headstart tokens`")
@@ -147,19 +147,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _no_store(folder: Path) -> DataError:
-    unfinished = read_json(folder / UNFINISHED)
-    if unfinished is not None:
-        return DataError(folder, "a half-written token store", fix=f"finish it with: {unfinished.get('command')}")
+    if (folder / UNFINISHED).exists():
+        command = read_json(folder / UNFINISHED).get("command")
+        return DataError(folder, "a half-written token store", fix=f"finish it with: {command}")
     if folder.is_dir():
         return DataError(folder, "no token store in this folder", fix="write one with `headstart tokens`")
     return DataError(folder, "no such folder", fix="write a store with `headstart tokens`")
 
 
 def _check_size(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.is_file() else None
-    if found != size:
-        found_words = "is missing" if found is None else f"holds {found} bytes"
-        raise _damaged(path, f"{found_words}, expected {size} bytes")
+    actual = path.stat().st_size if path.is_file() else None
+    if actual != size:
+        problem = "is missing" if actual is None else f"holds {actual} bytes"
+        raise _damaged(path, f"{problem}, expected {size} bytes")
 
 
 def _damaged(path: Path, problem: str) -> DataError:
@@ -167,17 +167,5 @@ def _damaged(path: Path, problem: str) -> DataError:
 
 
 def checksum() -> blake2b:
-    """An empty digest of the kind that a store notes for each of its files."""
+    """A new digest, of the kind that store.json has for each file."""
     return blake2b(digest_size=16)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is no such file."""
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}") from None
-    except (TypeError, ValueError):
-        raise _damaged(path, "not a JSON object") from None
