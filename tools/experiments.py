@@ -51,7 +51,7 @@ from headstart.use.attention_maps import attention_weights
 from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]
-EXACT = Precision(None, None)
+EXACT = Precision()
 
 
 @dataclass(frozen=True)

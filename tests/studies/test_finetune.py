@@ -82,7 +82,7 @@ def test_frozen_features_kept_are_the_numbers_computed_each_time(world: Path, ba
 
     given = settings(world, base, mode="frozen", lr=1e-2, dropout=0.2)
     data = load_data(given, tokenizer, 32)
-    precision = Precision(None, None)
+    precision = Precision()
     curves, outcomes = [], []
     for kept in (True, False):
         model = build_classifier(load(base).model, given, 2)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headstart.training import hardware
-from headstart.training.hardware import Precision, autocast, bf16_problem, choose_precision
+from headstart.training.hardware import FLOAT32, Precision, autocast, bf16_problem, choose_precision
 
 PRIMITIVE = "could not create a primitive"
 
@@ -21,30 +21,31 @@ def broken(*args: Any, **kwargs: Any) -> Tensor:
 
 def test_float32_asks_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "linear", broken)
-    assert choose_precision("float32", "cpu") == Precision(None, None)
-    assert choose_precision("auto", "cpu") == Precision(None, None)
+    assert choose_precision("float32", "cpu") == FLOAT32
+    assert choose_precision("auto", "cpu") == FLOAT32
 
 
 def test_bf16_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "bf16_problem", lambda device: None)
-    assert choose_precision("bf16", "cpu") == Precision(torch.bfloat16, None)
-    assert choose_precision("bf16", "cuda") == Precision(torch.bfloat16, None)
-    assert choose_precision("auto", "cuda:1") == Precision(torch.bfloat16, None)
+    assert choose_precision("bf16", "cpu") == Precision(torch.bfloat16)
+    assert choose_precision("bf16", "cuda") == Precision(torch.bfloat16)
+    assert choose_precision("auto", "cuda:1") == Precision(torch.bfloat16)
 
 
 def test_a_cpu_that_cannot_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "linear", broken)
-    assert choose_precision("bf16", "cpu") == Precision(
-        None,
-        "bf16 was asked for, and this CPU cannot multiply in it (could not create a primitive): going on in float32",
-    )
+    lines: list[str] = []
+    assert choose_precision("bf16", "cpu", lines.append) == FLOAT32
+    assert lines == [
+        "bf16 was asked for, and this CPU cannot multiply in it (could not create a primitive): going on in float32"
+    ]
 
 
 def test_a_gpu_that_cannot_is_said_even_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "bf16_problem", lambda device: "no")
-    assert choose_precision("auto", "cuda") == Precision(
-        None, "this GPU cannot multiply in bf16 (no): going on in float32"
-    )
+    lines: list[str] = []
+    assert choose_precision("auto", "cuda", lines.append) == FLOAT32
+    assert lines == ["this GPU cannot multiply in bf16 (no): going on in float32"]
 
 
 def test_a_gpu_that_would_only_imitate_bf16_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.hardware import Precision
+from headstart.training.hardware import FLOAT32
 from headstart.training.inference import classify
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification, MaskedTokens
@@ -36,7 +36,6 @@ from headstart.training.run_state import RunState, restore_state
 from headstart.training.settings import TrainingSettings
 from headstart.training.stepper import CompiledStepper
 
-FLOAT32 = Precision(None, None)
 PINNED = Path(__file__).parent / "pinned.json"
 WORDS = ["the", "cat", "saw", "a", "bird", "and", "then", "ran", "over", "to", "see", "it", "fly", "off", "again"]
 

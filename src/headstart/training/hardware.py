@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal
 
 import torch
 
@@ -33,55 +33,48 @@ def pick_device(asked: str, parallel: Parallel = SINGLE) -> torch.device:
     return torch.device(asked)
 
 
-def pick_precision(
-    settings: HardwareSettings, device: torch.device, log: Callable[[str], None], *, exact: bool = False
-) -> Precision:
-    """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
-    if exact and settings.precision == "bf16":
-        log("a frozen backbone runs once, in float32: bf16 is not used")
-    precision = choose_precision("float32" if exact else settings.precision, device)
-    if precision.note:
-        log(precision.note)
-    if settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
-        torch.use_deterministic_algorithms(True)
-    return precision
-
-
 @dataclass(frozen=True)
 class Precision:
-    """What products are taken in, and a line for the user where it is not what was asked for."""
+    """What products are taken in."""
 
     dtype: torch.dtype | None = None  # None: float32
-    note: str | None = None
 
 
 FLOAT32 = Precision()
 
 
-def choose_precision(asked: Asked, device: torch.device | str) -> Precision:
+def pick_precision(
+    settings: HardwareSettings, device: torch.device, log: Callable[[str], None], *, exact: bool = False
+) -> Precision:
+    """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
+        torch.use_deterministic_algorithms(True)
+    if exact and settings.precision == "bf16":
+        log("a frozen backbone runs once, in float32: bf16 is not used")
+    return choose_precision("float32" if exact else settings.precision, device, log)
+
+
+def choose_precision(
+    asked: Asked, device: torch.device | str, log: Callable[[str], None] = lambda text: None
+) -> Precision:
     """bf16 where it was asked for and works; `auto` asks for it on a GPU, and for float32 on a CPU.
 
     >>> choose_precision("auto", "cpu")
-    Precision(dtype=None, note=None)
+    Precision(dtype=None)
     """
     device = torch.device(device)
-    match asked:
-        case "float32":
-            return Precision()
-        case "auto" if device.type == "cpu":  # few CPUs are faster in bf16, and many are slower
-            return Precision()
-        case "auto" | "bf16":
-            problem = bf16_problem(device)
-            if problem is None:
-                return Precision(torch.bfloat16)
-            machine = "CPU" if device.type == "cpu" else "GPU"
-            cannot = f"this {machine} cannot multiply in bf16"
-            if asked == "bf16":
-                cannot = f"bf16 was asked for, and this {machine} cannot multiply in it"
-            return Precision(None, f"{cannot} ({problem}): going on in float32")
-        case _:
-            assert_never(asked)
+    if asked == "float32" or (asked == "auto" and device.type == "cpu"):  # few CPUs are faster in bf16
+        return FLOAT32
+    problem = bf16_problem(device)
+    if problem is None:
+        return Precision(torch.bfloat16)
+    machine = "CPU" if device.type == "cpu" else "GPU"
+    cannot = f"this {machine} cannot multiply in bf16"
+    if asked == "bf16":
+        cannot = f"bf16 was asked for, and this {machine} cannot multiply in it"
+    log(f"{cannot} ({problem}): going on in float32")
+    return FLOAT32
 
 
 def bf16_problem(device: torch.device | str) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.errors import ModelError
@@ -29,34 +29,41 @@ from headstart.model.model import Model
 from headstart.training.cross_entropy import chunked_cross_entropy
 
 
-class Objective(Protocol):
+class Objective:
+    """What a model with a `head` of this kind is trained for."""
+
+    name: ClassVar[str]
+    head: ClassVar[type[nn.Module]]
+
     def counts(self, batch: Batch) -> dict[str, float]:
         """How many terms each part of the loss has in this batch."""
+        raise NotImplementedError
 
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """Each part of the loss, summed over the batch. The loss of a step is Σ sum / count."""
+        raise NotImplementedError
 
     def check(self, model: Model) -> None:
-        """Refuse a model that this objective cannot be asked of."""
+        """Refuse a model that has another head."""
+        if not isinstance(model.head, self.head):
+            kind = "none" if model.head_config is None else model.head_config.kind
+            raise ModelError(f"{self.name} needs a head for it, and this model's head is {kind}: use with_head first")
 
 
 def layout_of(batch: Batch) -> Flat:
     return Flat.from_starts(batch.starts, batch.longest, batch.ids.shape[0])
 
 
-def _vocabulary(head: VocabularyHead, model: Model, vectors: Tensor, targets: Tensor) -> Tensor:
+def _vocabulary_loss(head: VocabularyHead, model: Model, vectors: Tensor, targets: Tensor) -> Tensor:
     return chunked_cross_entropy(head.features(vectors), *head.decoder(model.backbone), targets)
 
 
-def _needs(model: Model, kind: type, what: str) -> None:
-    if not isinstance(model.head, kind):
-        found = "none" if model.head_config is None else model.head_config.kind
-        raise ModelError(f"{what} needs a head for it, and this model's head is {found}: use with_head first")
-
-
 @dataclass(frozen=True)
-class Causal:
-    """The next token, at every token. The square mask keeps it honest; `build_head` refuses a backbone without."""
+class Causal(Objective):
+    """The next token, at every token. The causal mask hides the answer; `build_head` refuses a backbone without it."""
+
+    name = "next-token training"
+    head = NextTokenHead
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None
@@ -65,16 +72,16 @@ class Causal:
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert isinstance(model.head, NextTokenHead)
         assert batch.targets is not None
-        vectors = model.backbone(batch.ids, layout_of(batch))
-        return {"loss": _vocabulary(model.head, model, vectors, batch.targets)}
-
-    def check(self, model: Model) -> None:
-        _needs(model, NextTokenHead, "next-token training")
+        vectors = model.backbone(batch.ids, layout_of(batch))  # (N, D)
+        return {"loss": _vocabulary_loss(model.head, model, vectors, batch.targets)}
 
 
 @dataclass(frozen=True)
-class MaskedTokens:
-    """The tokens behind the masks; no other goes through the vocabulary."""
+class MaskedTokens(Objective):
+    """The tokens that were masked; the loss is of these positions alone."""
+
+    name = "masked training"
+    head = MaskedHead
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None
@@ -84,16 +91,16 @@ class MaskedTokens:
         assert isinstance(model.head, MaskedHead)
         assert batch.targets is not None
         assert batch.masked is not None
-        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)
-        return {"loss": _vocabulary(model.head, model, vectors, batch.targets)}
-
-    def check(self, model: Model) -> None:
-        _needs(model, MaskedHead, "masked training")
+        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)  # (M, D)
+        return {"loss": _vocabulary_loss(model.head, model, vectors, batch.targets)}
 
 
 @dataclass(frozen=True)
-class MaskedAndNextSentence:
+class MaskedAndNextSentence(Objective):
     """BERT's two losses, added."""
+
+    name = "masked and next-sentence training"
+    head = MaskedNextSentenceHead
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None
@@ -105,26 +112,26 @@ class MaskedAndNextSentence:
         assert batch.targets is not None
         assert batch.masked is not None
         assert batch.labels is not None
-        first = batch.starts[:-1]
+        first = batch.starts[:-1]  # (S,)
         vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=torch.cat([first, batch.masked]))
-        firsts, masked = vectors[: len(first)], vectors[len(first) :]
-        follows = model.head.next_sentence.from_first_tokens(firsts, model.backbone)
+        first_vectors, masked_vectors = vectors[: len(first)], vectors[len(first) :]  # (S, D), (M, D)
+        follows = model.head.next_sentence.from_first_tokens(first_vectors, model.backbone)  # (S, 2)
         return {
-            "masked": _vocabulary(model.head.masked, model, masked, batch.targets),
+            "masked": _vocabulary_loss(model.head.masked, model, masked_vectors, batch.targets),
             "next_sentence": F.cross_entropy(follows.float(), batch.labels, reduction="sum"),
         }
 
-    def check(self, model: Model) -> None:
-        _needs(model, MaskedNextSentenceHead, "masked and next-sentence training")
-
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Objective):
     """The class of each sequence; classes may be weighted, and labels smoothed."""
+
+    name = "classification"
+    head = ClassifierHead
 
     class_weights: Sequence[float] | None = None
     smoothing: float = 0.0
-    _moved: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _weights_by_device: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.labels is not None
@@ -144,13 +151,11 @@ class Classification:
         return {"loss": loss}
 
     def _weights(self, labels: Tensor) -> Tensor:
-        """The weights where the labels are; carried there once."""
-        if labels.device not in self._moved:
-            self._moved[labels.device] = torch.tensor(self.class_weights, device=labels.device, dtype=torch.float32)
-        return self._moved[labels.device]
-
-    def check(self, model: Model) -> None:
-        _needs(model, ClassifierHead, "classification")
+        """(C,): the class weights on the device of the labels, copied there once."""
+        device = labels.device
+        if device not in self._weights_by_device:
+            self._weights_by_device[device] = torch.tensor(self.class_weights, device=device, dtype=torch.float32)
+        return self._weights_by_device[device]
 
 
 @dataclass(frozen=True)

@@ -150,25 +150,19 @@ def parameter_groups(model: Model, settings: OptimizerSettings) -> list[Group]:
     i at lr · layer_decay ** (L - i), and the embeddings slowest of all. The last norm and the pooler learn at lr, the
     head at lr · head_lr. What has fewer than two dimensions (norms and biases) does not decay.
 
-    A group holds `params`, their `names`, `lr`, `weight_decay`, the `initial` lr that schedules multiply, and a `name`.
+    A group holds `params`, their `names`, `lr`, `weight_decay`, and the `initial` lr that schedules multiply.
     """
     groups: dict[tuple[float, float], Group] = {}
-    parts: dict[tuple[float, float], list[str]] = {}
     for name, p in model.named_parameters():
         if not p.requires_grad:
             continue
         part, depth = depth_of(name, model.config.layers)
         lr = settings.lr * (settings.head_lr if part == "head" else settings.layer_decay**depth)
         decay = settings.weight_decay if p.dim() >= 2 else 0.0
-        key = lr, decay
         empty = {"params": [], "names": [], "lr": lr, "initial": lr, "weight_decay": decay}
-        group = groups.setdefault(key, empty)
+        group = groups.setdefault((lr, decay), empty)
         group["params"].append(p)
         group["names"].append(name)
-        if part not in parts.setdefault(key, []):
-            parts[key].append(part)
-    for key, group in groups.items():
-        group["name"] = ", ".join(parts[key]) + (" (no decay)" if group["weight_decay"] == 0 else "")
     return list(groups.values())
 
 
