@@ -84,7 +84,7 @@ class Loop:
         """Train to the end; events as they happen."""
         self.model.train()
         self.pending.start_clock()
-        epoch, steps = -1, 0
+        epoch, steps = -1, 0  # the epoch that was begun, which a resumed run may be in the middle of
         while self.step < self.total and not self.early_stopping.out_of_patience:
             if self.epoch != epoch:
                 epoch, steps = self.epoch, self.batches.steps(self.epoch)
@@ -95,6 +95,7 @@ class Loop:
             evaluate = self.validate is not None and self._is_due(self.settings.evaluate_every, epoch_ended)
             save = self._is_due(self.settings.save_every, False)
             read = evaluate or save or epoch_ended or self.pending.full
+            # A signal may have come during the step, or will while an event is handled: so twice.
             if self.saving.sync(self.step, may_wait=read) or read:
                 yield from self.pending.read()
             if evaluate:

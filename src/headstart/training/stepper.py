@@ -66,7 +66,8 @@ class EagerStepper:
         for index in range(parallel.rank, total, parallel.world_size):
             part = micro_batch(batch, index, total)
             self.seed_dropout(number, index)
-            # Gradients add up in `p.grad`. They are summed over processes once, in the backward pass of the last.
+            # Gradient accumulation: gradients add up in `p.grad`. Summing them over processes takes a collective, which
+            # DDP and FSDP run inside the backward pass: only the last one needs it.
             last = index + parallel.world_size >= total
             with nullcontext() if last else self.parallel_model.no_sync():
                 if part is not None:
@@ -97,7 +98,7 @@ class EagerStepper:
         with autocast(self.precision, self.device):
             sums = self.loss_sums(part)
         means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
-        # DDP and FSDP take the mean of the gradients over processes, and the sum is wanted.
+        # DDP and FSDP average gradients over processes. Ours must be summed: the counts are of the whole batch already.
         loss = torch.stack(means).sum() * (weight * self.parallel_model.parallel.world_size)
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
