@@ -401,7 +401,7 @@ def as_run(classifier: TextClassifier, folder: Path) -> Path:
     checkpoint = Checkpoint(classifier.model, classifier.class_names, classifier.tokenizer, classifier.temperature)
     save(checkpoint, folder / "model")
     rows = {"split": ["valid"] * 3 + ["test"], "line": [1, 2, 3, 4], "text": ["a tale", "wise", "dull", "poem"]}
-    rows |= {"second": pyarrow.nulls(4, pyarrow.string()), "label": ["a", "b", "c", "a"]}
+    rows |= {"second": pyarrow.nulls(4, pyarrow.string()), "label": ["a", "b", "c", "a"], "path": ["valid.txt"] * 4}
     pyarrow.parquet.write_table(pyarrow.table(rows), folder / "predictions.parquet")
     return folder
 

@@ -1,35 +1,35 @@
-"""A model for other tools: written in their form, and kept only if it answers as the original does.
+"""A model in the form of another tool, kept only if it predicts as the original does.
 
-    made = export("runs/reviews", "reviews-onnx", "onnx-int8")
-    made.comparison.agreement          # 0.991: the share of valid texts with the same label as before
+    exported = export("runs/reviews", "reviews-onnx", "onnx-int8")
+    exported.comparison.agreement      # 0.991: the share of valid texts with the same label as before
 
     onnx        model.onnx in float32, tokenizer.json, config.json: for onnxruntime and tokenizers, without torch
-    onnx-int8   the same with weights in eight bits: a quarter of the size, and faster
+    onnx-int8   the same with int8 weights: a quarter of the size, and faster
     hf          a `transformers` folder
     lab         the lab's .pt file
     base        a headstart folder for others to start from: the backbone without its head, in bf16, and the tokenizer
 
 An export is compared with the original before it takes its name. In float32 no log-probability of a valid text may
-move by more than 1e-4; in int8 accuracy on valid may fall by a tolerance; `hf` and `lab` are read back, and every
-tensor must be the same bits; in a base, the same rounded to bf16. One that fails is refused, in numbers, and leaves
-nothing behind.
+differ by more than 1e-4; in int8 accuracy on valid may fall by a tolerance; `hf` and `lab` are read back, and every
+tensor must be equal bit for bit; in a base, equal after rounding to bf16. An export that fails is refused, in
+numbers, and nothing is left of it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 
-from headstart.batches.batch import Ints
 from headstart.checkpoints.exchange import open_model, write_transformers
 from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write_files
 from headstart.checkpoints.lab import read_lab, write_lab
+from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
 from headstart.metrics import Floats
@@ -41,18 +41,18 @@ from headstart.use.classifier import TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
 
 Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]
-EXACT = 1e-4  # how far a log-probability may move when the same sums are taken in another order
-TIMED = 25  # texts that are answered one by one, for the time that one takes
+EXACT = 1e-4  # largest difference of a log-probability in float32, where sums are taken in another order
+TIMED = 25  # texts that are predicted one at a time, to measure the latency
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one form of the model costs, and how often it is right on valid."""
+    """Size, speed and accuracy of one form of the model."""
 
-    size: int  # of the weights, in bytes
+    size: int  # bytes of the weights
     accuracy: float
     milliseconds: float  # for one text, the median
-    texts_per_second: float  # for many
+    texts_per_second: float  # for all texts at once
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Comparison:
 
     @property
     def lost(self) -> float:
-        """How much accuracy fell; below zero where it rose."""
+        """By how much accuracy fell; negative where it rose."""
         return self.original.accuracy - self.export.accuracy
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written; `comparison` is None where there were no valid texts, and tensors alone were compared."""
+    """What was written; `comparison` is None where there were no valid texts, and only tensors were compared."""
 
     form: Form
     what: str
@@ -91,73 +91,50 @@ def export(
 ) -> Exported:
     """Write the model of a run folder or a model folder to `out`, or raise `ModelError` and leave nothing there.
 
-    Valid texts are those of the run, or `valid`, a file or what was read of it; ONNX needs them, the other forms use
-    them if they are there. `tolerance` is how far accuracy may fall in int8: 0.01 is one point.
+    Valid texts are those of the run, or `valid`; ONNX needs them, the other forms use them if there are any.
+    `tolerance` is how far accuracy may fall in int8: 0.01 is one point.
     """
     if not 0 <= tolerance < 1:
         raise ConfigError("export", [f"tolerance is {tolerance}, and must be from 0 to below 1: 0.01 is one point"])
-    checkpoint = open_model(source)
-    if form in ("onnx", "onnx-int8"):
-        return _to_onnx(checkpoint, source, Path(out), form, valid, tolerance, log)
+    checkpoint, out = open_model(source), Path(out)
     if form == "base":
-        return _to_base(checkpoint, source, Path(out))
-    classifier = _classifier(checkpoint)
-    examples = None if classifier is None else _valid_texts(source, valid, log)
-    gate = None if classifier is None or examples is None else _Gate(classifier, examples)
-    return _to_hf(checkpoint, Path(out), gate) if form == "hf" else _to_lab(checkpoint, Path(out), gate)
+        return _to_base(checkpoint, source, out)
+    if form in ("onnx", "onnx-int8"):
+        need_onnx()
+        classifier = TextClassifier(checkpoint, "cpu", where=str(source))
+        return _to_onnx(classifier, out, form, _Reference(classifier, _required_texts(source, valid, log)), tolerance)
+    reference = None
+    if isinstance(checkpoint.model.head_config, ClassifierConfig) and checkpoint.tokenizer is not None:
+        examples = _valid_texts(source, valid, log)
+        reference = None if examples is None else _Reference(TextClassifier(checkpoint, "cpu"), examples)
+    return _to_hf(checkpoint, out, reference) if form == "hf" else _to_lab(checkpoint, out, reference)
 
 
-def _to_onnx(
-    checkpoint: Checkpoint,
-    source: str | Path,
-    out: Path,
-    form: Form,
-    valid: str | Path | Examples | None,
-    tolerance: float,
-    log: Callable[[str], None],
-) -> Exported:
-    need_onnx()
-    classifier = TextClassifier(checkpoint, "cpu", where=str(source))
-    examples = _valid_texts(source, valid, log)
-    if examples is None:
-        raise DataError(
-            source,
-            "holds no valid texts to compare the export with",
-            fix="give a run folder, which has them in predictions.parquet, or labelled texts with --valid FILE",
-        )
+def _to_onnx(classifier: TextClassifier, out: Path, form: Form, reference: _Reference, tolerance: float) -> Exported:
+    int8 = form == "onnx-int8"
     with new_folder(out) as unfinished:
-        gate = _Gate(classifier, examples)
-        write_onnx(classifier, unfinished, int8=form == "onnx-int8")
-        comparison = gate.compare(OnnxClassifier.load(unfinished), (unfinished / MODEL).stat().st_size)
-        _judge(comparison, tolerance if form == "onnx-int8" else None)
-    kind = "int8" if form == "onnx-int8" else "float32"
-    return Exported(form, f"{kind} ONNX with its tokenizer, for onnxruntime", comparison)
+        write_onnx(classifier, unfinished, int8=int8)
+        comparison = reference.compare(OnnxClassifier.load(unfinished), (unfinished / MODEL).stat().st_size)
+        _check_accuracy(comparison, tolerance) if int8 else _check_equal(comparison)
+    return Exported(form, f"{'int8' if int8 else 'float32'} ONNX with its tokenizer, for onnxruntime", comparison)
 
 
-def _to_hf(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
+def _to_hf(checkpoint: Checkpoint, out: Path, reference: _Reference | None) -> Exported:
     with new_folder(out) as unfinished:
         family = write_transformers(checkpoint, unfinished)
-        back = open_model(unfinished)
-        _same_tensors(checkpoint.model, back.model)
-        size = (unfinished / WEIGHTS).stat().st_size
-        comparison = None if gate is None else gate.compare(TextClassifier(back, "cpu"), size)
-        if comparison is not None:
-            _judge(comparison, None)
+        read_back = open_model(unfinished)
+        comparison = _check_read_back(checkpoint, read_back, reference, (unfinished / WEIGHTS).stat().st_size)
     return Exported("hf", f"{family.architecture(checkpoint.model.head_config)}, for transformers", comparison)
 
 
-def _to_lab(checkpoint: Checkpoint, out: Path, gate: _Gate | None) -> Exported:
+def _to_lab(checkpoint: Checkpoint, out: Path, reference: _Reference | None) -> Exported:
     if out.exists():
         raise OutputError(f"{out} exists: name another file, or remove this one")
     with new_file(out) as unfinished:
         write_lab(checkpoint.model, unfinished)
-        back = read_lab(unfinished, heads=checkpoint.model.config.heads)
-        _same_tensors(checkpoint.model, back.model)
-        comparison = None
-        if gate is not None:  # the lab's file has weights alone
-            whole = Checkpoint(back.model, checkpoint.class_names, checkpoint.tokenizer, checkpoint.temperature)
-            comparison = gate.compare(TextClassifier(whole, "cpu"), unfinished.stat().st_size)
-            _judge(comparison, None)
+        weights = read_lab(unfinished, heads=checkpoint.model.config.heads).model
+        read_back = replace(checkpoint, model=weights)  # the lab's file has nothing but weights
+        comparison = _check_read_back(checkpoint, read_back, reference, unfinished.stat().st_size)
     return Exported("lab", "a state dict for the lab's classes", comparison)
 
 
@@ -167,99 +144,112 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
     base = Checkpoint(checkpoint.model.with_head(None), tokenizer=checkpoint.tokenizer)
     with new_folder(out) as unfinished:
         write_files(base, unfinished, dtype=torch.bfloat16)
-        _same_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
+        _check_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
     parameters = sum(p.numel() for p in base.model.parameters())
     return Exported("base", f"a {base.model.config.family} backbone of {parameters:,} parameters, to start from", None)
 
 
-def _classifier(checkpoint: Checkpoint) -> TextClassifier | None:
-    """The model ready to answer, where it is one that can: `hf` and `lab` take language models as well."""
-    try:
-        return TextClassifier(checkpoint, "cpu")
-    except ModelError:
-        return None
+# --- comparing ------------------------------------------------------------------------------------------------------
 
 
-# --- the gate -------------------------------------------------------------------------------------------------------
-
-
-class Answers(Protocol):
+class Predictor(Protocol):
     """A model in any form."""
 
     def logits(self, texts: Sequence[Text], /) -> Floats: ...
 
 
-class _Gate:
-    """The original's answers on valid texts, taken once, and what an export of it is held against."""
+class _Reference:
+    """The original's predictions on valid texts, which its export is compared with."""
 
     def __init__(self, classifier: TextClassifier, examples: Examples) -> None:
         self.texts: list[Text] = [row.text if row.second is None else (row.text, row.second) for row in examples.rows]
         self.labels = classifier.encode_examples(examples).labels
         size = sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
-        self.answers, self.original = _measure(classifier, size, self.texts, self.labels)
+        self.predicted, self.measured = self._measure(classifier, size)
 
-    def compare(self, exported: Answers, size: int) -> Comparison:
-        answers, measured = _measure(exported, size, self.texts, self.labels)
+    def compare(self, exported: Predictor, size: int) -> Comparison:
+        predicted, measured = self._measure(exported, size)
         return Comparison(
             len(self.texts),
-            self.original,
+            self.measured,
             measured,
-            float((answers.argmax(1) == self.answers.argmax(1)).mean()),
-            float(np.abs(answers - self.answers).max()),
+            float((predicted.argmax(1) == self.predicted.argmax(1)).mean()),
+            float(np.abs(predicted - self.predicted).max()),
         )
 
-
-def _measure(model: Answers, size: int, texts: Sequence[Text], labels: Ints) -> tuple[Floats, Measured]:
-    """(n, C) log-probabilities of the texts, and what they cost."""
-    some = [texts[i] for i in np.linspace(0, len(texts) - 1, min(TIMED, len(texts))).astype(int)]
-    model.logits(some[:1])  # the first call of any runtime is slow
-    one_by_one = [_seconds(lambda text=text: model.logits([text])) for text in some]  # type: ignore[misc]
-    begin = time.perf_counter()
-    answers = model.logits(texts)
-    seconds = time.perf_counter() - begin
-    accuracy = float((answers.argmax(1) == labels).mean())
-    return answers, Measured(size, accuracy, float(np.median(one_by_one)) * 1000, len(texts) / seconds)
+    def _measure(self, model: Predictor, size: int) -> tuple[Floats, Measured]:
+        """(n, C) log-probabilities of the texts, and the cost."""
+        sample = np.linspace(0, len(self.texts) - 1, min(TIMED, len(self.texts))).astype(int)
+        model.logits(self.texts[:1])  # the first call of any runtime is slow
+        latencies = [_timed(model, [self.texts[i]])[1] for i in sample]
+        predicted, seconds = _timed(model, self.texts)
+        accuracy = float((predicted.argmax(1) == self.labels).mean())
+        milliseconds = float(np.median(latencies)) * 1000
+        return predicted, Measured(size, accuracy, milliseconds, len(self.texts) / seconds)
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+def _timed(model: Predictor, texts: Sequence[Text]) -> tuple[Floats, float]:
+    began = time.perf_counter()
+    return model.logits(texts), time.perf_counter() - began
 
 
-def _judge(found: Comparison, tolerance: float | None) -> None:
-    """Raise where the export is too far from the original; without a tolerance the two must be as good as equal."""
-    on = f"on {found.texts:,} valid texts"
-    if tolerance is None and not found.difference <= EXACT:  # NaN is refused too
+def _check_read_back(
+    original: Checkpoint, read_back: Checkpoint, reference: _Reference | None, size: int
+) -> Comparison | None:
+    """Raise unless what was written is the same model: every tensor, and the predictions where they can be compared."""
+    _check_tensors(original.model, read_back.model)
+    if reference is None:
+        return None
+    comparison = reference.compare(TextClassifier(read_back, "cpu"), size)
+    _check_equal(comparison)
+    return comparison
+
+
+def _check_equal(comparison: Comparison) -> None:
+    if not comparison.difference <= EXACT:  # NaN is refused too
         raise ModelError(
-            f"the export was refused: {on} its log-probabilities differ from the original's by up to "
-            f"{found.difference:.1e}, and {EXACT:.0e} is allowed; nothing was left behind. Try another version of "
-            "onnxruntime and torch, or use the model as it is"
+            f"the export was refused: on {comparison.texts:,} valid texts its log-probabilities differ from the "
+            f"original's by up to {comparison.difference:.1e}, and {EXACT:.0e} is allowed; nothing was left behind. "
+            "Try another version of onnxruntime and torch, or use the model as it is"
         )
-    if tolerance is not None and (np.isnan(found.difference) or found.lost > tolerance + 1e-9):
+
+
+def _check_accuracy(comparison: Comparison, tolerance: float) -> None:
+    if np.isnan(comparison.difference) or comparison.lost > tolerance + 1e-9:
         raise ModelError(
-            f"the export was refused: {on} its accuracy is {found.export.accuracy:.4f} and the original's "
-            f"{found.original.accuracy:.4f}, {found.lost:.4f} lower, and {tolerance:.4f} is allowed; they agree on "
-            f"{found.agreement:.1%} of the texts; nothing was left behind. Allow more with --tolerance, or export "
-            "--to onnx, which keeps float32"
+            f"the export was refused: on {comparison.texts:,} valid texts its accuracy is "
+            f"{comparison.export.accuracy:.4f} and the original's {comparison.original.accuracy:.4f}, "
+            f"{comparison.lost:.4f} lower, and {tolerance:.4f} is allowed; they agree on {comparison.agreement:.1%} of "
+            "the texts; nothing was left behind. Allow more with --tolerance, or export --to onnx, which keeps float32"
         )
 
 
-def _same_tensors(before: Model, after: Model, rounded: torch.dtype = torch.float32) -> None:
-    """Raise unless every tensor came back with the same bits, or with those of the original rounded."""
-    back = after.state_dict()
+def _check_tensors(before: Model, after: Model, rounded: torch.dtype = torch.float32) -> None:
+    """Raise unless every tensor is equal bit for bit, after rounding the original."""
+    read_back = after.state_dict()
     for name, tensor in before.state_dict().items():
-        if name not in back or not tensor.to(rounded).float().equal(back[name]):
+        if name not in read_back or not tensor.to(rounded).float().equal(read_back[name]):
             raise ModelError(
                 f"the export was refused: read back, the tensor {name!r} is not what was written; nothing was left "
                 "behind. Is the disk sound?"
             )
 
 
+def _required_texts(source: str | Path, valid: str | Path | Examples | None, log: Callable[[str], None]) -> Examples:
+    examples = _valid_texts(source, valid, log)
+    if examples is None:
+        raise DataError(
+            source,
+            "holds no valid texts to compare the export with",
+            fix="give a run folder, which has them in predictions.parquet, or labelled texts with --valid FILE",
+        )
+    return examples
+
+
 def _valid_texts(
     source: str | Path, valid: str | Path | Examples | None, log: Callable[[str], None]
 ) -> Examples | None:
-    """The labelled texts that were given, or those that the run was chosen on; None where there are none."""
+    """The given labelled texts, or those of the run's valid set; None where there are none."""
     if valid is not None:
         examples = valid if isinstance(valid, Examples) else read_examples(valid)
         for line in examples.notes:
