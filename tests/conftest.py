@@ -21,7 +21,7 @@ from headstart.studies.compare import compare
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.studies.made_up import make_store, make_tokenizer, write_reviews
+from tests.studies.example_data import make_store, make_tokenizer, write_reviews
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
 

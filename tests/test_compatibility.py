@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.command_line import run
 
 FIXTURES = Path(__file__).parent / "fixtures" / "version-0.1.0"
 SETS = ("--data", "train.txt", "--valid", "valid.txt", "--test", "test.txt")

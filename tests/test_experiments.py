@@ -14,7 +14,7 @@ import pytest
 from headstart.checkpoints.folder import load
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings
-from tests.studies.made_up import corpus, write_reviews
+from tests.studies.example_data import corpus, write_reviews
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRIPTS = {"cls-books-lab": 2, "cls-books-small": 2, "objectives": 2, "sst": 3, "cfimdb": 3, "task-text": 3}

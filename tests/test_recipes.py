@@ -13,7 +13,7 @@ import pytest
 from headstart.checkpoints.folder import load, read_safetensors
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import PretrainSettings
-from tests.studies.made_up import corpus
+from tests.studies.example_data import corpus
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = ("fr-europarl", "fr-novels")

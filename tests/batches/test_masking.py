@@ -30,7 +30,7 @@ from tests.batches.helpers import (
     tokens_in,
     windows_by_hand,
 )
-from tests.tokenizers.made_tokenizers import word_starts
+from tests.tokenizers.example_tokenizers import word_starts
 
 
 def specials_of(tokenizer: Tokenizer) -> set[int]:

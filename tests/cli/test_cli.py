@@ -12,7 +12,7 @@ import pytest
 
 from headstart import __version__
 
-from .running import run
+from .command_line import run
 
 
 def test_version() -> None:

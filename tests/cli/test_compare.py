@@ -23,9 +23,9 @@ from headstart.studies.compare import Planned
 from headstart.studies.outcomes import Arm
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
-from tests.studies.made_up import make_tokenizer, write_reviews
+from tests.studies.example_data import make_tokenizer, write_reviews
 
-from .running import run
+from .command_line import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -18,7 +18,7 @@ from headstart.doctor.examine import examine
 from headstart.reading.examples import read_examples
 from headstart.tokenizers.tokenizer import Tokenizer
 
-from .running import run
+from .command_line import run
 
 TRAIN = [
     ("A fine walk through an old town", "good"),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.studies.made_up import corpus, write_reviews
+from tests.studies.example_data import corpus, write_reviews
 
-from .running import run
+from .command_line import run
 
 TINY = ["--change", "width=32", "--change", "layers=1", "--change", "heads=2", "--change", "feed_forward=32"]
 PRETRAIN = ["--vocabulary", "300", *TINY, "--steps", "2"]

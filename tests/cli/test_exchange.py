@@ -16,7 +16,7 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.use.onnx import OnnxClassifier
 
-from .running import run
+from .command_line import run
 
 
 @pytest.fixture

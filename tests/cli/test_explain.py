@@ -10,9 +10,9 @@ from rich.console import Console
 from headstart.checkpoints.folder import save
 from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
-from tests.use.trained import reviewer
+from tests.use.example_classifiers import reviewer
 
-from .running import run
+from .command_line import run
 
 TEXT = "the witty story of a page"
 

@@ -17,7 +17,7 @@ from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.generate import Context
 
-from .running import run
+from .command_line import run
 
 WORDS = ("un", "deux", "trois", "[quatre]", "cinq")
 SIZES = {"vocabulary": len(SPECIALS) + len(WORDS), "width": 8, "layers": 1, "heads": 1, "feed_forward": 8, "window": 10}

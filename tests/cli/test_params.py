@@ -11,7 +11,7 @@ from headstart.config import ClassifierConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 
-from .running import run
+from .command_line import run
 
 
 @pytest.mark.parametrize(

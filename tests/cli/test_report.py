@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.made_up import Plan, make_study, make_sweep
+from tests.report.example_folders import Plan, make_study, make_sweep
 
-from .running import run
+from .command_line import run
 
 
 @pytest.fixture(scope="module")

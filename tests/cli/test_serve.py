@@ -12,10 +12,10 @@ from headstart.cli.serve import named
 from headstart.errors import CheckpointError, ConfigError
 from headstart.serve.limits import Limits
 from headstart.serve.models import Served
-from tests.serve.made_up import save_classifier
-from tests.studies.made_up import make_tokenizer
+from tests.serve.example_models import save_classifier
+from tests.studies.example_data import make_tokenizer
 
-from .running import run
+from .command_line import run
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from headstart.model.presets import preset
 from headstart.runs.sweep import Sweep, Trial
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import SweepSettings
-from tests.studies.made_up import make_tokenizer, write_reviews
+from tests.studies.example_data import make_tokenizer, write_reviews
 
-from .running import run
+from .command_line import run
 
 
 @pytest.fixture(scope="module")

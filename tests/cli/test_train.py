@@ -13,9 +13,9 @@ from headstart.config import read_toml
 from headstart.errors import ConfigError
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
-from tests.studies.made_up import make_store, make_tokenizer, write_reviews
+from tests.studies.example_data import make_store, make_tokenizer, write_reviews
 
-from .running import run
+from .command_line import run
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = ["--change", "width=32", "--change", "layers=1", "--change", "heads=2", "--change", "feed_forward=32"]

@@ -20,7 +20,7 @@ from headstart.studies import compare as comparing
 from headstart.studies.finetune import finetune
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
-from tests.cli.running import run
+from tests.cli.command_line import run
 
 
 def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.command_line import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/quickstart.md")

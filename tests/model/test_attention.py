@@ -19,8 +19,8 @@ from headstart.model.attention import Attention, attend, plain_attention, square
 from headstart.model.layout import Dense, Flat, Layout
 from headstart.model.positions import rotary, rotate
 
-from .drawn import SEEDS, configs, stirred
-from .plain import one_at_a_time
+from .reference_attention import one_at_a_time
+from .strategies import SEEDS, configs, randomized
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="varlen attention runs on CUDA alone")
 
@@ -318,7 +318,7 @@ def test_blocks_on_cuda_are_plain_attention_too(lengths: list[int], causal: bool
 def test_multi_head_attention_written_out(data: st.DataObject, seed: int) -> None:
     """Project, cut into heads, turn, attend in each head by itself, lay the heads side by side, project back."""
     config: ModelConfig = data.draw(configs())
-    module = stirred(Attention(config), seed).double()
+    module = randomized(Attention(config), seed).double()
     n, width = 7, config.head_width
     x = torch.randn(n, config.width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     angles = rotary(n, width).double() if config.positions == "rotary" else None
@@ -346,7 +346,7 @@ def test_multi_head_attention_written_out(data: st.DataObject, seed: int) -> Non
 
 def test_attention_drops_weights_in_training_alone() -> None:
     config = ModelConfig(vocabulary=5, width=8, layers=1, heads=2, feed_forward=8, attention_dropout=0.5)
-    module = stirred(Attention(config), seed=0)
+    module = randomized(Attention(config), seed=0)
     x, layout = torch.randn(6, 8), Flat.from_lengths([4, 2])
     torch.manual_seed(0)
     with torch.no_grad():

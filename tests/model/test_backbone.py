@@ -22,8 +22,8 @@ from headstart.model.initialisation import initialise
 from headstart.model.layout import Cached, Dense, Flat, Layout
 from headstart.model.positions import sinusoidal
 
-from .drawn import SEEDS, VOCABULARY, WINDOW, Batch, batches, configs, stirred
-from .plain import one_at_a_time
+from .reference_attention import one_at_a_time
+from .strategies import SEEDS, VOCABULARY, WINDOW, Batch, batches, configs, randomized
 
 
 def config(**changes: object) -> ModelConfig:
@@ -63,7 +63,7 @@ RUNS = st.sampled_from([run_flat, run_dense])
 def test_every_layout_gives_what_each_sequence_gives_by_itself(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     segments = batch.split(batch.segments) if batch.segments is not None else [None] * len(batch.lengths)
     alone = torch.cat(
         [
@@ -81,7 +81,7 @@ def test_tokens_that_are_asked_for_alone_are_what_they_are_among_all(data: st.Da
     """In value, and in what they teach every weight."""
     config: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(config))
-    backbone = stirred(Backbone(config), seed).double()
+    backbone = randomized(Backbone(config), seed).double()
     keep = torch.tensor(data.draw(st.lists(st.integers(0, len(batch.ids) - 1), max_size=5)), dtype=torch.long)
     some = backbone(batch.ids, batch.flat, batch.segments, keep)
     every = backbone(batch.ids, batch.flat, batch.segments)[keep]
@@ -114,7 +114,7 @@ def test_the_whole_backbone_with_plain_attention_in_its_place(data: st.DataObjec
     """Values, and the gradient of every parameter."""
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     weight = torch.randn(len(batch.ids), c.width, dtype=torch.float64)
     used = [p for name, p in backbone.named_parameters() if not name.startswith("pooler.")]
 
@@ -139,7 +139,7 @@ def test_a_causal_model_does_not_see_ahead(data: st.DataObject, seed: int, dtype
     """Other tokens from some place on: what stands before it stays as it was, bit for bit."""
     c: ModelConfig = data.draw(configs(direction="causal"))
     batch: Batch = data.draw(batches(c, least=2))
-    backbone = stirred(Backbone(c), seed).to(dtype)
+    backbone = randomized(Backbone(c), seed).to(dtype)
     s = data.draw(st.integers(0, len(batch.lengths) - 1))
     begin = sum(batch.lengths[:s])
     position = data.draw(st.integers(1, batch.lengths[s] - 1))
@@ -157,7 +157,7 @@ def test_no_sequence_sees_its_neighbour(data: st.DataObject, seed: int, dtype: t
     """Every token of all the others another: nothing of this one moves, bit for bit."""
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed).to(dtype)
+    backbone = randomized(Backbone(c), seed).to(dtype)
     s = data.draw(st.integers(0, len(batch.lengths) - 1))
     mine = slice(sum(batch.lengths[:s]), sum(batch.lengths[: s + 1]))
     others = changed(batch.ids, slice(None))
@@ -175,7 +175,7 @@ def test_no_sequence_sees_its_neighbour(data: st.DataObject, seed: int, dtype: t
 def test_padding_is_never_seen(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed)
+    backbone = randomized(Backbone(c), seed)
     assert torch.equal(run_dense(backbone, batch, filling=0), run_dense(backbone, batch, filling=VOCABULARY - 1))
 
 
@@ -185,7 +185,7 @@ def test_padding_is_never_seen(data: st.DataObject, seed: int) -> None:
 def test_empty_sequences_at_the_end_change_nothing(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     filled = Flat.from_lengths([*batch.lengths, 0, 0])
     torch.testing.assert_close(
         backbone(batch.ids, filled, batch.segments), run_flat(backbone, batch), rtol=0, atol=1e-10
@@ -198,7 +198,7 @@ def test_no_gradient_crosses_from_one_sequence_to_another_or_back_in_time(data: 
     """The same from the other side: of which tokens does one token's vector depend? Of no others, not in the least."""
     c: ModelConfig = data.draw(configs(norm_epsilon=1e-5))
     batch: Batch = data.draw(batches(c))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     token = data.draw(st.integers(0, len(batch.ids) - 1))
     places = torch.cat([torch.arange(length) for length in batch.lengths])
     sequences = torch.arange(len(batch.lengths)).repeat_interleave(torch.tensor(batch.lengths))
@@ -223,7 +223,7 @@ def test_no_gradient_crosses_from_one_sequence_to_another_or_back_in_time(data: 
 def test_nothing_moves_in_long_sequences_either(layout: str, dtype: torch.dtype, length: int) -> None:
     """Where kernels cut the keys into tiles, and skip those that lie wholly ahead."""
     c = config(direction="causal", positions="rotary", width=32, window=400, gated=True)
-    backbone = stirred(Backbone(c), seed=3).to(dtype)
+    backbone = randomized(Backbone(c), seed=3).to(dtype)
     batch = Batch([length, length if layout == "equal" else 50], torch.arange(length + 50) % VOCABULARY, None)
     if layout == "equal":
         batch = replace(batch, ids=torch.arange(2 * length) % VOCABULARY)
@@ -243,7 +243,7 @@ def test_a_bidirectional_model_does_see_ahead(data: st.DataObject, seed: int) ->
     """A guard on the tests above: what they forbid can be seen where it is allowed."""
     c: ModelConfig = data.draw(configs(direction="bidirectional"))
     batch: Batch = data.draw(batches(c, least=2))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     last = batch.lengths[0] - 1
     before, after = run_flat(backbone, batch), run_flat(backbone, batch, changed(batch.ids, slice(last, last + 1)))
     for position in range(last):
@@ -258,7 +258,7 @@ def test_a_bidirectional_model_does_see_ahead(data: st.DataObject, seed: int) ->
 @torch.no_grad()
 def test_without_positions_the_order_of_the_tokens_is_nothing(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs(direction="bidirectional", positions="none"))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     length = data.draw(st.integers(2, c.window))
     ids = torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(seed))
     order = torch.tensor(data.draw(st.permutations(range(length))))
@@ -272,7 +272,7 @@ def test_without_positions_the_order_of_the_tokens_is_nothing(data: st.DataObjec
 @torch.no_grad()
 def test_with_positions_the_order_is_something(positions: str, data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs(direction="bidirectional", positions=positions))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     forth, back = torch.tensor([1, 2, 3, 4]), torch.tensor([4, 3, 2, 1])
     layout = Flat.from_lengths([4])
     assert (backbone(forth, layout) - backbone(back, layout).flip(0)).abs().max() > 1e-6
@@ -281,7 +281,7 @@ def test_with_positions_the_order_is_something(positions: str, data: st.DataObje
 @pytest.mark.parametrize("positions", ["rotary", "relative"])
 @torch.no_grad()
 def test_positions_on_the_scores_begin_anew_in_each_sequence(positions: str) -> None:
-    backbone = stirred(Backbone(config(positions=positions)), seed=1).double()
+    backbone = randomized(Backbone(config(positions=positions)), seed=1).double()
     vectors = backbone(torch.tensor([1, 2, 3, 1, 2, 3]), Flat.from_lengths([3, 3]))
     torch.testing.assert_close(vectors[:3], vectors[3:], rtol=0, atol=1e-12)
 
@@ -290,7 +290,7 @@ def test_positions_on_the_scores_begin_anew_in_each_sequence(positions: str) -> 
 def test_a_relative_bias_is_added_to_the_scores_of_every_layer() -> None:
     """A bias that leaves each token only itself makes attention the identity on v, whatever the others are."""
     c = config(positions="relative", relative_buckets=8)
-    backbone = stirred(Backbone(c), seed=2).double()
+    backbone = randomized(Backbone(c), seed=2).double()
     assert backbone.relative is not None
     backbone.relative.weight.fill_(-1e9)
     backbone.relative.weight[0] = 0  # bucket 0: no distance
@@ -305,7 +305,7 @@ def test_a_relative_bias_tells_left_from_right() -> None:
     at all alike.
     """
     c = config(positions="relative", relative_buckets=8, layers=1)
-    backbone = stirred(Backbone(c), seed=2).double()
+    backbone = randomized(Backbone(c), seed=2).double()
     assert backbone.relative is not None
     backbone.relative.weight.fill_(-1e9)
     backbone.relative.weight[5] = 0  # 4 buckets look left, and 4 + 1 is one step right
@@ -337,7 +337,7 @@ def test_embeddings_drop_in_training_alone() -> None:
 @torch.no_grad()
 def test_embeddings_written_out(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
-    part = stirred(Embeddings(c), seed).double()
+    part = randomized(Embeddings(c), seed).double()
     ids, places, segments = [3, 1, 4], [0, 1, 5], [0, 2, 1]
     segments = [min(s, max(c.segments - 1, 0)) for s in segments]
     rows = []
@@ -362,7 +362,7 @@ def test_embeddings_written_out(data: st.DataObject, seed: int) -> None:
 
 @torch.no_grad()
 def test_a_text_without_segments_lies_in_segment_0() -> None:
-    backbone = stirred(Backbone(config(segments=2)), seed=0)
+    backbone = randomized(Backbone(config(segments=2)), seed=0)
     ids, layout = torch.tensor([1, 2, 3]), Flat.from_lengths([3])
     assert torch.equal(backbone(ids, layout), backbone(ids, layout, torch.tensor([0, 0, 0])))
     assert not torch.equal(backbone(ids, layout), backbone(ids, layout, torch.tensor([0, 0, 1])))
@@ -406,7 +406,7 @@ def test_the_last_norm_belongs_to_pre_norm_models() -> None:
 
 @torch.no_grad()
 def test_the_pooler_is_a_dense_layer_and_tanh() -> None:
-    backbone = stirred(Backbone(config(pooler=True)), seed=4)
+    backbone = randomized(Backbone(config(pooler=True)), seed=4)
     assert backbone.pooler is not None
     x = torch.randn(3, 8)
     expected = torch.tanh(x @ backbone.pooler.weight.T + backbone.pooler.bias)
@@ -429,7 +429,7 @@ def test_tables_that_a_formula_gives_are_not_saved(positions: str) -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative", "none"])
 def test_autocast_to_bfloat16_trains(positions: str, lengths: list[int]) -> None:
     """Half precision in the middle of things: it runs, it stays near, and gradients are real numbers."""
-    backbone = stirred(Backbone(config(positions=positions)), seed=5, scale=0.1)
+    backbone = randomized(Backbone(config(positions=positions)), seed=5, scale=0.1)
     ids, layout = torch.arange(6), Flat.from_lengths(lengths)
     exact = backbone(ids, layout)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -447,7 +447,7 @@ def test_autocast_to_bfloat16_trains(positions: str, lengths: list[int]) -> None
 @torch.no_grad()
 def test_a_text_read_step_by_step_gives_what_it_gives_at_once(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs(direction="causal", segments=0))
-    backbone = stirred(Backbone(c), seed).double()
+    backbone = randomized(Backbone(c), seed).double()
     steps = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5).filter(lambda s: sum(s) <= c.window))
     shape = (data.draw(st.integers(1, 3)), sum(steps))
     ids = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
@@ -465,7 +465,7 @@ def test_a_text_read_step_by_step_gives_what_it_gives_at_once(data: st.DataObjec
 
 @torch.no_grad()
 def test_two_ways_on_from_one_prompt_do_not_mix() -> None:
-    backbone = stirred(Backbone(config(direction="causal")), seed=1).double()
+    backbone = randomized(Backbone(config(direction="causal")), seed=1).double()
     prompt = Cached(torch.ones(1, 3, dtype=torch.bool))
     backbone(torch.tensor([[1, 2, 3]]), prompt)
     for token in (4, 5, 4):
@@ -508,7 +508,7 @@ KINDS = [
 def test_on_a_gpu_as_on_a_cpu(changes: dict[str, object], half: bool, lengths: list[int]) -> None:
     """Values near, gradients real numbers, and nothing ahead and no neighbour seen, bit for bit."""
     c = config(**changes)
-    backbone = stirred(Backbone(c), seed=6, scale=0.1)
+    backbone = randomized(Backbone(c), seed=6, scale=0.1)
     ids = torch.randint(VOCABULARY, (sum(lengths),), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = backbone.double()(ids, Flat.from_lengths(lengths)).float()

@@ -47,7 +47,7 @@ from headstart.model.count import BYTES, Count, count, count_tensors
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset
 
-from .drawn import configs, heads_of
+from .strategies import configs, heads_of
 
 TWO = ClassifierConfig(classes=2, pool="last")
 

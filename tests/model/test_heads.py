@@ -34,7 +34,7 @@ from headstart.model.layers import ACTIVATIONS
 from headstart.model.layout import Dense, Flat
 from headstart.model.model import Model
 
-from .drawn import SEEDS, Batch, batches, configs, heads_of, stirred
+from .strategies import SEEDS, Batch, batches, configs, heads_of, randomized
 
 
 def config(**changes: object) -> ModelConfig:
@@ -142,7 +142,7 @@ IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.from_lengths([3, 2, 1])
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_next_token_logits_are_the_vectors_times_the_vocabulary(tied: bool) -> None:
-    model = stirred(Model.build(causal(tied=tied), NextTokenConfig()), seed=0)
+    model = randomized(Model.build(causal(tied=tied), NextTokenConfig()), seed=0)
     x = vectors_of(model, IDS, LAYOUT)
     head = model.head
     assert isinstance(head, NextTokenHead)
@@ -160,7 +160,7 @@ def test_next_token_logits_are_the_vectors_times_the_vocabulary(tied: bool) -> N
 @torch.no_grad()
 def test_masked_logits_pass_through_berts_transform(tied: bool, bias: bool) -> None:
     c = config(tied=tied, bias=bias)
-    model = stirred(Model.build(c, MaskedConfig()), seed=0)
+    model = randomized(Model.build(c, MaskedConfig()), seed=0)
     head = model.head
     assert isinstance(head, MaskedHead) and head.bias is not None
     x = vectors_of(model, IDS, LAYOUT) @ head.dense.weight.T
@@ -175,7 +175,7 @@ def test_masked_logits_pass_through_berts_transform(tied: bool, bias: bool) -> N
 
 @torch.no_grad()
 def test_next_sentence_logits_stand_on_the_pooled_first_token() -> None:
-    model = stirred(Model.build(config(pooler=True), NextSentenceConfig()), seed=0)
+    model = randomized(Model.build(config(pooler=True), NextSentenceConfig()), seed=0)
     head = model.head
     assert isinstance(head, NextSentenceHead)
     firsts = vectors_of(model, IDS, LAYOUT)[[0, 3, 5]]
@@ -185,7 +185,7 @@ def test_next_sentence_logits_stand_on_the_pooled_first_token() -> None:
 
 @torch.no_grad()
 def test_berts_two_heads_side_by_side() -> None:
-    model = stirred(Model.build(config(pooler=True), MaskedNextSentenceConfig()), seed=0)
+    model = randomized(Model.build(config(pooler=True), MaskedNextSentenceConfig()), seed=0)
     head = model.head
     assert isinstance(head, MaskedNextSentenceHead)
     x = vectors_of(model, IDS, LAYOUT)
@@ -201,7 +201,7 @@ def test_berts_two_heads_side_by_side() -> None:
 def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
     """The mean of what every layer gave, whichever tokens are read of it."""
     c = config(layers=3, norm=norm)
-    model = stirred(Model.build(c, ClassifierConfig(classes=3, pool=pool, read="all")), seed=0)
+    model = randomized(Model.build(c, ClassifierConfig(classes=3, pool=pool, read="all")), seed=0)
     assert isinstance(model.head, ClassifierHead)
     seen: list[Tensor] = []
     hooks = [layer.register_forward_hook(lambda *given: seen.append(given[-1])) for layer in model.backbone.layers]
@@ -224,7 +224,7 @@ def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
 @torch.no_grad()
 def test_classifier_logits_written_out(pool: Any, rows: list[list[int]], pooler: Any, bias: bool) -> None:
     head_config = ClassifierConfig(classes=3, pool=pool, pooler=pooler, bias=bias)
-    model = stirred(Model.build(config(pooler=True), head_config), seed=0)
+    model = randomized(Model.build(config(pooler=True), head_config), seed=0)
     head = model.head
     assert isinstance(head, ClassifierHead)
     x = vectors_of(model, IDS, LAYOUT)
@@ -245,7 +245,7 @@ def test_the_last_token_is_the_last_real_one(data: st.DataObject, seed: int) -> 
     """In a padded block too: what fills it up changes no answer, and the true last token does."""
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    model = stirred(Model.build(c, ClassifierConfig(classes=2, pool="last")), seed).double()
+    model = randomized(Model.build(c, ClassifierConfig(classes=2, pool="last")), seed).double()
     segments = None if batch.segments is None else batch.padded(batch.segments)
     flat = model(batch.ids, batch.flat, batch.segments)
     for filling in (0, c.vocabulary - 1):
@@ -265,7 +265,7 @@ def test_every_head_gives_in_a_padded_block_what_it_gives_flat(data: st.DataObje
     c: ModelConfig = data.draw(configs())
     head = data.draw(heads_of(c))
     batch: Batch = data.draw(batches(c))
-    model = stirred(Model.build(c, head), seed).double()
+    model = randomized(Model.build(c, head), seed).double()
     segments = None if batch.segments is None else batch.padded(batch.segments)
 
     def as_list(results: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
@@ -296,7 +296,7 @@ def test_features_and_decoder_are_the_vocabulary_head_in_two_steps() -> None:
         (config(), MaskedConfig()),
     ]
     for c, head_config in cases:
-        model = stirred(Model.build(c, head_config), seed=0)
+        model = randomized(Model.build(c, head_config), seed=0)
         head = model.head
         assert isinstance(head, NextTokenHead | MaskedHead)
         x = vectors_of(model, IDS, LAYOUT)

@@ -15,7 +15,7 @@ from headstart.config import ClassifierConfig, Family, MaskedConfig, ModelConfig
 from headstart.model.initialisation import initialise
 from headstart.model.model import Model
 
-from .drawn import SEEDS, configs, heads_of
+from .strategies import SEEDS, configs, heads_of
 
 
 def config(family: str, **changes: object) -> ModelConfig:

@@ -16,7 +16,7 @@ from headstart.model.attention import square_mask
 from headstart.model.layers import ACTIVATIONS, FeedForward, Layer, layer_norm
 from headstart.model.layout import Dense, Flat
 
-from .drawn import SEEDS, configs, stirred
+from .strategies import SEEDS, configs, randomized
 
 
 def config(**changes: object) -> ModelConfig:
@@ -51,7 +51,7 @@ def test_a_norm_takes_its_epsilon_and_its_bias_from_the_config() -> None:
 @given(SEEDS, st.sampled_from(get_args(Activation)), st.booleans())
 @settings(max_examples=20)
 def test_a_plain_feed_forward_is_down_of_activation_of_up(seed: int, activation: Activation, bias: bool) -> None:
-    part = stirred(FeedForward(config(activation=activation, bias=bias)), seed).double()
+    part = randomized(FeedForward(config(activation=activation, bias=bias)), seed).double()
     x = torch.randn(3, 8, dtype=torch.float64)
     inner = x @ part.up.weight.T + (part.up.bias if bias else 0)
     expected = ACTIVATIONS[activation](inner) @ part.down.weight.T + (part.down.bias if bias else 0)
@@ -61,7 +61,7 @@ def test_a_plain_feed_forward_is_down_of_activation_of_up(seed: int, activation:
 @given(SEEDS, st.sampled_from(get_args(Activation)), st.booleans())
 @settings(max_examples=20)
 def test_a_gated_feed_forward_holds_the_gate_first(seed: int, activation: Activation, bias: bool) -> None:
-    part = stirred(FeedForward(config(activation=activation, bias=bias, gated=True)), seed).double()
+    part = randomized(FeedForward(config(activation=activation, bias=bias, gated=True)), seed).double()
     x = torch.randn(3, 8, dtype=torch.float64)
     gate = x @ part.up.weight[:6].T + (part.up.bias[:6] if bias else 0)
     up = x @ part.up.weight[6:].T + (part.up.bias[6:] if bias else 0)
@@ -103,7 +103,7 @@ def torchs_own(layer: Layer, c: ModelConfig) -> nn.TransformerEncoderLayer:
 def test_a_layer_is_torchs_own(data: st.DataObject, seed: int) -> None:
     """Post- and pre-norm, causal or not, every activation, with and without biases; values and gradients."""
     c: ModelConfig = data.draw(configs(positions="none", gated=False))
-    layer = stirred(Layer(c), seed).double()
+    layer = randomized(Layer(c), seed).double()
     theirs = torchs_own(layer, c)
     x = torch.randn(2, 6, c.width, dtype=torch.float64, requires_grad=True)
     mask = square_mask(6).double() if c.direction == "causal" else None
@@ -120,7 +120,7 @@ def test_a_layer_is_torchs_own(data: st.DataObject, seed: int) -> None:
 @pytest.mark.parametrize("norm", get_args(Norm))
 def test_both_halves_of_a_layer_drop_in_training_alone(norm: Norm, silent: str) -> None:
     """One half is silenced, so that what moves in training is the other."""
-    layer = stirred(Layer(config(norm=norm, dropout=0.5, attention_dropout=0.0)), seed=1)
+    layer = randomized(Layer(config(norm=norm, dropout=0.5, attention_dropout=0.0)), seed=1)
     for parameter in layer.get_submodule(silent).parameters():
         parameter.data.zero_()
     x, layout = torch.randn(6, 8), Flat.from_lengths([4, 2])

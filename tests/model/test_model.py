@@ -17,7 +17,7 @@ from headstart.errors import ModelError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 
-from .drawn import SEEDS, Batch, batches, configs, heads_of, stirred
+from .strategies import SEEDS, Batch, batches, configs, heads_of, randomized
 
 IDS, LAYOUT = torch.tensor([1, 2, 3, 4, 5, 6]), Flat.from_lengths([3, 2, 1])
 TWO = ClassifierConfig(classes=2, pool="last")
@@ -41,7 +41,7 @@ def test_a_model_without_a_head_gives_the_bare_vectors() -> None:
 
 
 def test_segments_reach_the_embeddings() -> None:
-    model = stirred(Model.build(config(segments=2), TWO), seed=0)
+    model = randomized(Model.build(config(segments=2), TWO), seed=0)
     segments = torch.tensor([0, 0, 1, 0, 0, 0])
     moved = (model(IDS, LAYOUT, segments) != model(IDS, LAYOUT)).any(1)
     assert moved.tolist() == [True, False, False]
@@ -54,7 +54,7 @@ def test_an_empty_model_is_filled_from_a_state_dict(data: st.DataObject, seed: i
     c: ModelConfig = data.draw(configs())
     head = data.draw(heads_of(c))
     batch: Batch = data.draw(batches(c))
-    model, empty = stirred(Model.build(c, head), seed), Model.empty(c, head).eval()
+    model, empty = randomized(Model.build(c, head), seed), Model.empty(c, head).eval()
     assert {p.device.type for p in empty.parameters()} == {"meta"}
     assert {b.device.type for b in empty.buffers()} <= {"cpu"}
     assert {name: p.shape for name, p in empty.named_parameters()} == {
@@ -201,7 +201,7 @@ def test_a_tied_head_is_frozen_with_the_embedding_it_shares() -> None:
 def test_the_probabilities_of_the_classes_sum_to_one(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     batch: Batch = data.draw(batches(c))
-    model = stirred(Model.build(c, ClassifierConfig(classes=3, pool="mean")), seed)
+    model = randomized(Model.build(c, ClassifierConfig(classes=3, pool="mean")), seed)
     logs = model.log_probabilities(batch.ids, batch.flat, batch.segments)
     assert logs.shape == (len(batch.lengths), 3)
     torch.testing.assert_close(logs.exp().sum(-1), torch.ones(len(batch.lengths)), rtol=0, atol=1e-5)
@@ -245,7 +245,7 @@ def test_a_state_dict_is_all_there_is(data: st.DataObject, seed: int) -> None:
     c: ModelConfig = data.draw(configs())
     head = data.draw(heads_of(c))
     batch: Batch = data.draw(batches(c))
-    one, two = stirred(Model.build(c, head), seed), Model.build(c, head).eval()
+    one, two = randomized(Model.build(c, head), seed), Model.build(c, head).eval()
     two.load_state_dict(one.state_dict(), strict=True)
     assert_same(one(batch.ids, batch.flat, batch.segments), two(batch.ids, batch.flat, batch.segments))
 

@@ -14,7 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from headstart.model.positions import relative_buckets, rotary, rotate, sinusoidal
 
-from .drawn import SEEDS
+from .strategies import SEEDS
 
 
 @pytest.mark.parametrize(("length", "width"), [(1, 2), (7, 6), (512, 200), (1024, 64)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
+from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 
 @pytest.fixture(scope="session")

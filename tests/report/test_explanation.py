@@ -13,7 +13,7 @@ from headstart.report.explanation import SHADES, SHOWN_TOKENS, notes, paths, ren
 from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.explanation import AttentionMaps, Completeness, Explanation, Faithfulness, Word
-from tests.use.trained import reviewer
+from tests.use.example_classifiers import reviewer
 
 
 def made(text: Text = "so <b>dull</b> & vague", **changes: Any) -> Explanation:

@@ -13,7 +13,7 @@ from headstart.report.page import render
 from headstart.report.records import Records, read
 from headstart.runs.sweep import Sweep
 from headstart.studies.verdict import label_worth
-from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
+from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 
 class Outline(HTMLParser):

@@ -12,7 +12,7 @@ from sklearn.metrics import confusion_matrix
 
 from headstart.errors import DataError
 from headstart.report.records import MISTAKES, read
-from tests.report.made_up import Plan, make_pretraining, make_study, make_sweep
+from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 
 def test_a_study_is_read_with_its_runs(books: Path) -> None:

@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 from headstart.serve.app import create_app
 from headstart.serve.models import ServedClassifier, ServedLanguageModel, open_served
 from headstart.use.classifier import TextClassifier
-from tests.serve.made_up import save_classifier, save_language_model
-from tests.studies.made_up import make_tokenizer, reviews
+from tests.serve.example_models import save_classifier, save_language_model
+from tests.studies.example_data import make_tokenizer, reviews
 
 
 @pytest.fixture(scope="session")

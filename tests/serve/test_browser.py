@@ -12,7 +12,7 @@ import pytest
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
 from headstart.use.classifier import TextClassifier
-from tests.serve.made_up import in_a_thread
+from tests.serve.example_models import in_a_thread
 
 # WCAG's contrast of every text that is shown with what lies behind it.
 CONTRAST = """() => {

@@ -19,7 +19,7 @@ from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier
 from headstart.serve.server import open_socket
 from headstart.use.classifier import TextClassifier
-from tests.serve.made_up import Service, in_a_thread, running
+from tests.serve.example_models import Service, in_a_thread, running
 
 JSON = {"Content-Type": "application/json"}
 

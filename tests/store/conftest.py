@@ -8,7 +8,7 @@ import pytest
 
 from headstart.store import write
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.store.made_corpora import KINDS, made_texts, write_corpus
+from tests.store.example_corpora import KINDS, made_texts, write_corpus
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -15,7 +15,7 @@ from headstart.store.plan import id_type
 from headstart.store.store import FILES, Store
 from headstart.store.write import write_store
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.store.made_corpora import contents, made_texts, write_corpus
+from tests.store.example_corpora import contents, made_texts, write_corpus
 from tokenizers import models, pre_tokenizers
 
 # What a store holds

@@ -31,7 +31,7 @@ from headstart.store.store import FILES, Store
 from headstart.store.write import write_store
 from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.store.made_corpora import contents, made_texts, write_corpus
+from tests.store.example_corpora import contents, made_texts, write_corpus
 
 
 def interrupt_after(chunks: int) -> Callable[[Progress], None]:

@@ -28,7 +28,7 @@ from headstart.studies import compare as module
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
-from tests.studies.made_up import write_reviews
+from tests.studies.example_data import write_reviews
 
 
 def settings(world: Path, base: Path, **changes: Any) -> CompareSettings:

@@ -13,7 +13,7 @@ from headstart.errors import ConfigError, DataError
 from headstart.reading.examples import Example, Examples
 from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.settings import FinetuneSettings
-from tests.studies.made_up import write_reviews
+from tests.studies.example_data import write_reviews
 
 
 def made(labels: str) -> Examples:

@@ -15,7 +15,7 @@ from headstart.studies.finetune import finetune
 from headstart.studies.pretrain import pretrain
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.studies.made_up import corpus, make_store, write_reviews
+from tests.studies.example_data import corpus, make_store, write_reviews
 
 TINY = ("width=48", "layers=2", "heads=2", "feed_forward=64", "window=64")
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headstart.errors import HeadstartError, TokenizerError
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.made_tokenizers import (
+from tests.tokenizers.example_tokenizers import (
     GPT2_WORD,
     KINDS,
     bert_folder,

@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.made_tokenizers import (
+from tests.tokenizers.example_tokenizers import (
     KINDS,
     bert_folder,
     save_to,

@@ -19,7 +19,7 @@ import tokenizers
 from headstart.errors import ConfigError, OutputError, TokenizerError
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.made_tokenizers import (
+from tests.tokenizers.example_tokenizers import (
     KINDS,
     bert_folder,
     sentences,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headstart.errors import ConfigError, DataError, TokenizerError
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.made_tokenizers import (
+from tests.tokenizers.example_tokenizers import (
     CONTROLS,
     EMOJI,
     KINDS,

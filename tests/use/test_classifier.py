@@ -18,7 +18,7 @@ from headstart.metrics import fit_temperature
 from headstart.training import inference
 from headstart.use import classifier as module
 from headstart.use.classifier import TextClassifier, calibrated
-from tests.studies.made_up import reviews
+from tests.studies.example_data import reviews
 
 
 @pytest.fixture(scope="module")

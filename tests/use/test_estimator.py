@@ -16,7 +16,7 @@ from sklearn.utils import estimator_checks
 
 from headstart import HeadstartClassifier
 from headstart.errors import ConfigError
-from tests.studies.made_up import reviews
+from tests.studies.example_data import reviews
 
 ROWS = reviews(90, 6)
 TEXTS, LABELS = [text for _, text in ROWS], [label for label, _ in ROWS]

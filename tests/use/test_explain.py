@@ -33,9 +33,9 @@ from headstart.use.explanation import Completeness
 from headstart.use.integrated_gradients import MAX_STEPS, NODES, integrated_gradients
 from headstart.use.perturbation import faithfulness, log_odds, occlusion
 from headstart.use.words import group_words, is_boundary, tokenize
-from tests.studies.made_up import BAD, GOOD, reviews
-from tests.tokenizers.made_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
-from tests.use.trained import fresh, reviewer
+from tests.studies.example_data import BAD, GOOD, reviews
+from tests.tokenizers.example_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
+from tests.use.example_classifiers import fresh, reviewer
 
 TEXTS = [text for _, text in reviews(12, 21)]
 KINDS_OF_MODEL = ("small", "lab")  # bidirectional and causal

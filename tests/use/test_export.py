@@ -33,9 +33,9 @@ from headstart.use import onnx as onnx_files
 from headstart.use.classifier import TextClassifier
 from headstart.use.export import EXACT, Exported, Form, export
 from headstart.use.onnx import OnnxClassifier, write_onnx
-from tests.model.drawn import stirred
-from tests.studies.made_up import FILLER
-from tests.tokenizers.made_tokenizers import bert_folder, write_gpt2
+from tests.model.strategies import randomized
+from tests.studies.example_data import FILLER
+from tests.tokenizers.example_tokenizers import bert_folder, write_gpt2
 
 WINDOW = 24
 SMALL = {"width": 24, "layers": 2, "heads": 2, "feed_forward": 40, "window": WINDOW}
@@ -59,7 +59,7 @@ PAIRS: list[Text] = [
 def make(tokenizer: Tokenizer, name: str = "small", head: Head | None = None, **changes: Any) -> TextClassifier:
     """A classifier with weights large enough that any mistake shows."""
     config = preset(name, **(SMALL | {"vocabulary": tokenizer.size} | changes))
-    model = stirred(Model.build(config, head or usual_head(config, "classifier", 3)), 5)
+    model = randomized(Model.build(config, head or usual_head(config, "classifier", 3)), 5)
     labels = tuple("abcdefg"[: head.classes if head else 3])
     return TextClassifier(Checkpoint(model, labels, tokenizer, 1.7), "cpu")
 

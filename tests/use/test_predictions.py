@@ -16,7 +16,7 @@ from headstart.reading.skipped import SkippedRows
 from headstart.use import predictions as module
 from headstart.use.classifier import TextClassifier
 from headstart.use.predictions import predict_file
-from tests.studies.made_up import reviews
+from tests.studies.example_data import reviews
 
 TEXTS = [text for _, text in reviews(12, 4)]
 

@@ -23,7 +23,7 @@ from headstart.serve.limits import Limits
 from headstart.serve.models import Served
 from headstart.serve.server import Server, make_server, open_socket
 from headstart.tokenizers.tokenizer import Tokenizer
-from tests.studies.made_up import BAD, GOOD
+from tests.studies.example_data import BAD, GOOD
 
 SIZES = {"width": 32, "layers": 2, "heads": 2, "feed_forward": 48, "window": 32}
 

@@ -15,7 +15,7 @@ from headstart.model.presets import preset, usual_head
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.objectives import layout_of
-from tests.studies.made_up import make_tokenizer, reviews
+from tests.studies.example_data import make_tokenizer, reviews
 
 LABELS = ("neg", "pos")
 SIZES = {"width": 32, "layers": 2, "heads": 2, "feed_forward": 48, "window": 32, "dropout": 0.0}

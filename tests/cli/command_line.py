@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in this process: arguments in; exit code and both streams out."""
+"""The command line in this process: arguments in; exit code and both streams out."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def batches(draw: st.DrawFn, config: ModelConfig, *, least: int = 1, sequences: 
     return Batch(lengths, ids, segments)
 
 
-def stirred(module: M, seed: int, scale: float = 0.4) -> M:
+def randomized(module: M, seed: int, scale: float = 0.4) -> M:
     """Every parameter drawn anew, biases and norms too: zeros and ones would hide a mistake."""
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
