@@ -28,7 +28,7 @@ from headstart.tokenizers.tokenizer import Tokenizer
 Row = tuple[str, str | None] | tuple[str, str | None, str]  # text, label, and the second text of a pair
 
 
-def made(rows: Sequence[Row], path: str = "train.csv") -> Examples:
+def make_examples(rows: Sequence[Row], path: str = "train.csv") -> Examples:
     """A set of rows on lines 1, 2, 3 …"""
     return Examples(
         tuple(
@@ -38,7 +38,7 @@ def made(rows: Sequence[Row], path: str = "train.csv") -> Examples:
     )
 
 
-def plain(count: int, name: str = "a", labels: str = "01") -> list[tuple[str, str]]:
+def sound_rows(count: int, name: str = "a", labels: str = "01") -> list[tuple[str, str]]:
     """Rows with nothing wrong: no word in common, the labels in an order drawn at random."""
     draw = random.Random(name)
     chosen = [labels[number % len(labels)] for number in range(count)]
@@ -50,13 +50,13 @@ def of_kind(report: Report, kind: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.kind == kind]
 
 
-def only(report: Report, kind: str) -> Finding:
+def only_finding(report: Report, kind: str) -> Finding:
     (finding,) = of_kind(report, kind)
     return finding
 
 
-def lines(finding: Finding) -> list[int]:
-    return [place.line for place in finding.examples]
+def example_lines(finding: Finding) -> list[int]:
+    return [row.line for row in finding.examples]
 
 
 class OneWordOneToken:
@@ -75,7 +75,7 @@ class OneWordOneToken:
         return wrapped, [0] * len(wrapped)
 
 
-def by_eye(unknown: int | None = 9) -> Tokenizer:
+def word_tokenizer(unknown: int | None = 9) -> Tokenizer:
     tokenizer = OneWordOneToken()
     if unknown is None:
         tokenizer.unknown = None  # type: ignore[assignment]
@@ -86,13 +86,19 @@ def by_eye(unknown: int | None = 9) -> Tokenizer:
 
 
 def test_a_sound_set_has_no_findings() -> None:
-    report = examine(made(plain(400)), made(plain(100, "b")), made(plain(100, "c")), tokenizer=by_eye(), window=10)
+    report = examine(
+        make_examples(sound_rows(400)),
+        make_examples(sound_rows(100, "b")),
+        make_examples(sound_rows(100, "c")),
+        tokenizer=word_tokenizer(),
+        window=10,
+    )
     assert report.findings == ()
     assert report.unexamined == ()
 
 
 def test_what_was_not_looked_at_is_said() -> None:
-    report = examine(made(plain(10)))
+    report = examine(make_examples(sound_rows(10)))
     assert [line.split(":")[0] for line in report.unexamined] == [
         "leaks between splits",
         "rows longer than the model's window, and unknown tokens",
@@ -101,7 +107,7 @@ def test_what_was_not_looked_at_is_said() -> None:
 
 def test_the_summary_of_a_split() -> None:
     rows: list[Row] = [("one", "b"), ("one two", "a"), ("one two three four five", "b"), ("one two, three!", "10")]
-    summary = examine(made(rows), tokenizer=by_eye()).splits[0]
+    summary = examine(make_examples(rows), tokenizer=word_tokenizer()).splits[0]
     assert (summary.name, summary.rows) == ("train", 4)
     assert list(summary.labels.items()) == [("10", 1), ("a", 1), ("b", 2)]  # numbers first, then words
     assert summary.balance == {"10": 0.25, "a": 0.25, "b": 0.5}
@@ -114,45 +120,45 @@ def test_the_summary_of_a_split() -> None:
 
 
 def test_a_leak_is_found_whatever_its_case_and_punctuation() -> None:
-    train = made([*plain(20), ("It's  the BEST book, ever!", "1")])
-    test = made([("Its the best book ever", "1"), *plain(20, "c")], "test.csv")
-    finding = only(examine(train, test=test), "leak")
+    train = make_examples([*sound_rows(20), ("It's  the BEST book, ever!", "1")])
+    test = make_examples([("Its the best book ever", "1"), *sound_rows(20, "c")], "test.csv")
+    finding = only_finding(examine(train, test=test), "leak")
     assert (finding.severity, finding.count, finding.of) == ("error", 1, 21)
     assert finding.message == "1 of 21 test rows is also in train (1 row there)"
     assert finding.rows == {"test": 1, "train": 1}
-    (place,) = finding.examples
-    assert (place.split, place.path, place.line, place.excerpt) == ("test", "test.csv", 1, "Its the best book ever")
-    assert place.partner is not None
-    assert (place.partner.split, place.partner.line) == ("train", 21)
+    (row,) = finding.examples
+    assert (row.split, row.path, row.line, row.excerpt) == ("test", "test.csv", 1, "Its the best book ever")
+    assert row.partner is not None
+    assert (row.partner.split, row.partner.line) == ("train", 21)
     assert "drop them from train" in finding.advice
 
 
 def test_one_other_word_is_no_leak() -> None:
-    train = made([*plain(20), ("the best book ever", "1")])
-    test = made([*plain(20, "c"), ("the worst book ever", "1")])
+    train = make_examples([*sound_rows(20), ("the best book ever", "1")])
+    test = make_examples([*sound_rows(20, "c"), ("the worst book ever", "1")])
     assert examine(train, test=test).findings == ()
 
 
 def test_leaks_are_counted_on_both_sides() -> None:
     """Two copies in train of a row that stands three times in test: three rows of test are known."""
-    train = made([*plain(20), ("seen before", "1"), ("seen before", "1")])
-    test = made([*plain(20, "c"), ("Seen before.", "1"), ("seen, before", "1"), ("SEEN BEFORE", "1")])
-    finding = only(examine(train, test=test), "leak")
+    train = make_examples([*sound_rows(20), ("seen before", "1"), ("seen before", "1")])
+    test = make_examples([*sound_rows(20, "c"), ("Seen before.", "1"), ("seen, before", "1"), ("SEEN BEFORE", "1")])
+    finding = only_finding(examine(train, test=test), "leak")
     assert (finding.count, finding.of, finding.rows) == (3, 23, {"test": 3, "train": 2})
-    assert lines(finding) == [21, 22, 23]
+    assert example_lines(finding) == [21, 22, 23]
 
 
 def test_each_two_splits_have_a_leak_of_their_own() -> None:
-    train = made([*plain(20), ("in train and valid", "1"), ("in train and test", "1")])
-    valid = made([*plain(20, "b"), ("in train and valid", "1"), ("in valid and test", "1")])
-    test = made([*plain(20, "c"), ("in train and test", "1"), ("in valid and test", "1")])
+    train = make_examples([*sound_rows(20), ("in train and valid", "1"), ("in train and test", "1")])
+    valid = make_examples([*sound_rows(20, "b"), ("in train and valid", "1"), ("in valid and test", "1")])
+    test = make_examples([*sound_rows(20, "c"), ("in train and test", "1"), ("in valid and test", "1")])
     findings = of_kind(examine(train, valid, test), "leak")
     assert [finding.rows for finding in findings] == [
         {"test": 1, "train": 1},
         {"valid": 1, "train": 1},
         {"valid": 1, "test": 1},
     ]
-    assert [place.excerpt for finding in findings for place in finding.examples] == [
+    assert [row.excerpt for finding in findings for row in finding.examples] == [
         "in train and test",
         "in train and valid",
         "in valid and test",
@@ -161,22 +167,24 @@ def test_each_two_splits_have_a_leak_of_their_own() -> None:
 
 
 def test_duplicates_count_every_row_but_the_first() -> None:
-    train = made([*plain(20), ("again and again", "1"), ("Again and again!", "1"), ("again, and again", "1")])
-    valid = made([*plain(10, "b"), ("twice here", "0"), ("twice here", "0")])
-    finding = only(examine(train, valid), "duplicate")
+    train = make_examples(
+        [*sound_rows(20), ("again and again", "1"), ("Again and again!", "1"), ("again, and again", "1")]
+    )
+    valid = make_examples([*sound_rows(10, "b"), ("twice here", "0"), ("twice here", "0")])
+    finding = only_finding(examine(train, valid), "duplicate")
     assert (finding.count, finding.of, finding.rows) == (3, 35, {"train": 2, "valid": 1})
-    assert [(place.split, place.line) for place in finding.examples] == [("train", 22), ("valid", 12), ("train", 23)]
-    assert [place.partner.line for place in finding.examples if place.partner] == [21, 11, 21]
+    assert [(row.split, row.line) for row in finding.examples] == [("train", 22), ("valid", 12), ("train", 23)]
+    assert [row.partner.line for row in finding.examples if row.partner] == [21, 11, 21]
 
 
 LONG = "we took it along on the train to the sea and read it to each other until the light was gone and then some more"
 
 
 def test_a_near_leak() -> None:
-    train = made([*plain(20), (LONG, "1")])
-    test = made([*plain(20, "c"), (f"{LONG} again", "0"), (f"{LONG} again", "0")])
+    train = make_examples([*sound_rows(20), (LONG, "1")])
+    test = make_examples([*sound_rows(20, "c"), (f"{LONG} again", "0"), (f"{LONG} again", "0")])
     report = examine(train, test=test)
-    finding = only(report, "near-leak")
+    finding = only_finding(report, "near-leak")
     assert (finding.severity, finding.count, finding.of, finding.rows) == ("warning", 2, 22, {"test": 2})
     assert "2 of them under another label" in finding.message
     assert finding.examples[0].partner is not None
@@ -185,93 +193,99 @@ def test_a_near_leak() -> None:
 
 
 def test_an_exact_leak_is_no_near_leak_too() -> None:
-    train = made([*plain(20), (LONG, "1"), (f"{LONG} again", "1")])
-    report = examine(train, test=made([*plain(20, "c"), (LONG, "1")]))
-    assert only(report, "leak").count == 1
+    train = make_examples([*sound_rows(20), (LONG, "1"), (f"{LONG} again", "1")])
+    report = examine(train, test=make_examples([*sound_rows(20, "c"), (LONG, "1")]))
+    assert only_finding(report, "leak").count == 1
     assert of_kind(report, "near-leak") == []
 
 
 def test_near_duplicates_within_a_split() -> None:
-    train = made([*plain(20), (LONG, "1"), (f"{LONG} again", "1"), (LONG.upper(), "1")])
+    train = make_examples([*sound_rows(20), (LONG, "1"), (f"{LONG} again", "1"), (LONG.upper(), "1")])
     report = examine(train)
-    finding = only(report, "near-duplicate")
-    assert (finding.severity, finding.count, lines(finding)) == ("note", 1, [22])
+    finding = only_finding(report, "near-duplicate")
+    assert (finding.severity, finding.count, example_lines(finding)) == ("note", 1, [22])
     assert "another label" not in finding.message
-    assert only(report, "duplicate").count == 1  # the shouted copy
+    assert only_finding(report, "duplicate").count == 1  # the shouted copy
 
 
 def test_half_a_text_is_no_near_duplicate() -> None:
     half = " ".join(LONG.split()[:12])
-    assert examine(made([*plain(20), (LONG, "1"), (half, "1")])).findings == ()
+    assert examine(make_examples([*sound_rows(20), (LONG, "1"), (half, "1")])).findings == ()
 
 
 def test_the_nearest_partner_is_shown() -> None:
-    train = made([*plain(20), (f"{LONG} once more", "1"), (LONG, "1")])
-    test = made([*plain(20, "c"), (f"{LONG} once", "1")])
-    (place,) = only(examine(train, test=test), "near-leak").examples
-    assert place.partner is not None
-    assert place.partner.line == 21  # 23 shingles of 24, and 22 of 23 with line 22
+    train = make_examples([*sound_rows(20), (f"{LONG} once more", "1"), (LONG, "1")])
+    test = make_examples([*sound_rows(20, "c"), (f"{LONG} once", "1")])
+    (row,) = only_finding(examine(train, test=test), "near-leak").examples
+    assert row.partner is not None
+    assert row.partner.line == 21  # 23 shingles of 24, and 22 of 23 with line 22
 
 
 def test_pairs_are_the_same_only_where_both_sides_are() -> None:
-    pairs: list[Row] = [(f"{text} first", label, f"{text} second") for text, label in plain(20)]
-    train = made([*pairs, (LONG, "1", "it was fun"), (LONG, "1", "it was dull")])
-    other: list[Row] = [(f"{text} first", label, f"{text} second") for text, label in plain(20, "c")]
-    assert examine(train, test=made([*other, (LONG, "1", "nobody knows")])).findings == ()
-    report = examine(train, test=made([*other, (LONG, "1", "It was dull.")]))
-    assert only(report, "leak").count == 1
-    report = examine(train, test=made([*other, (f"{LONG} today", "1", "It was dull.")]))
-    assert only(report, "near-leak").count == 1
+    pairs: list[Row] = [(f"{text} first", label, f"{text} second") for text, label in sound_rows(20)]
+    train = make_examples([*pairs, (LONG, "1", "it was fun"), (LONG, "1", "it was dull")])
+    other: list[Row] = [(f"{text} first", label, f"{text} second") for text, label in sound_rows(20, "c")]
+    assert examine(train, test=make_examples([*other, (LONG, "1", "nobody knows")])).findings == ()
+    report = examine(train, test=make_examples([*other, (LONG, "1", "It was dull.")]))
+    assert only_finding(report, "leak").count == 1
+    report = examine(train, test=make_examples([*other, (f"{LONG} today", "1", "It was dull.")]))
+    assert only_finding(report, "near-leak").count == 1
 
 
 # --- labels ---
 
 
 def test_one_text_under_two_labels() -> None:
-    train = made([*plain(20), ("so so", "1"), ("So, so.", "0"), ("so so", "0")])
-    test = made([*plain(20, "c"), ("fine by me", "1"), ("so so", "1")])
-    finding = only(examine(train, test=test), "conflict")
+    train = make_examples([*sound_rows(20), ("so so", "1"), ("So, so.", "0"), ("so so", "0")])
+    test = make_examples([*sound_rows(20, "c"), ("fine by me", "1"), ("so so", "1")])
+    finding = only_finding(examine(train, test=test), "conflict")
     assert (finding.severity, finding.count, finding.of) == ("warning", 4, 45)
     assert finding.rows == {"train": 3, "test": 1}
     assert "1 text in all" in finding.message
-    for place in finding.examples:
-        assert place.partner is not None
-        assert {place.label, place.partner.label} == {"0", "1"}
+    for row in finding.examples:
+        assert row.partner is not None
+        assert {row.label, row.partner.label} == {"0", "1"}
 
 
 def test_one_text_twice_under_one_label_is_no_conflict() -> None:
-    report = examine(made([*plain(20), ("so so", "1"), ("So, so.", "1")]))
+    report = examine(make_examples([*sound_rows(20), ("so so", "1"), ("So, so.", "1")]))
     assert of_kind(report, "conflict") == []
 
 
 @pytest.mark.parametrize("name", ["train", "valid", "test"])
 def test_a_split_of_one_label(name: str) -> None:
-    splits = {"train": made(plain(60)), "valid": made(plain(60, "b")), "test": made(plain(60, "c"))}
-    splits[name] = made([(text, "0") for text, _ in plain(60, "d")])
-    finding = only(examine(splits["train"], splits["valid"], splits["test"]), "one-label")
+    splits = {
+        "train": make_examples(sound_rows(60)),
+        "valid": make_examples(sound_rows(60, "b")),
+        "test": make_examples(sound_rows(60, "c")),
+    }
+    splits[name] = make_examples([(text, "0") for text, _ in sound_rows(60, "d")])
+    finding = only_finding(examine(splits["train"], splits["valid"], splits["test"]), "one-label")
     assert (finding.severity, finding.rows) == ("error", {name: 60})
     assert finding.message == f"all 60 {name} rows have the label '0'"
     assert ("nothing to learn" in finding.advice) == (name == "train")
 
 
 def test_one_row_of_another_label_is_enough() -> None:
-    test = made([(text, "0") for text, _ in plain(60, "d")] + [("a last one here", "1")])
-    assert of_kind(examine(made(plain(60)), test=test), "one-label") == []
+    test = make_examples([(text, "0") for text, _ in sound_rows(60, "d")] + [("a last one here", "1")])
+    assert of_kind(examine(make_examples(sound_rows(60)), test=test), "one-label") == []
 
 
 def test_a_label_that_train_never_shows() -> None:
-    valid = made([*plain(20, "b"), ("spelt another way", "Good"), ("never seen at all", "2"), ("and again two", "2")])
-    report = examine(made(plain(40)), valid, made(plain(20, "c")))
-    finding = only(report, "new-label")
-    assert (finding.severity, finding.count, finding.of, lines(finding)) == ("error", 3, 23, [21, 22, 23])
+    valid = make_examples(
+        [*sound_rows(20, "b"), ("spelt another way", "Good"), ("never seen at all", "2"), ("and again two", "2")]
+    )
+    report = examine(make_examples(sound_rows(40)), valid, make_examples(sound_rows(20, "c")))
+    finding = only_finding(report, "new-label")
+    assert (finding.severity, finding.count, finding.of, example_lines(finding)) == ("error", 3, 23, [21, 22, 23])
     assert finding.message.endswith("train never shows: '2', 'Good'")
 
 
 @pytest.mark.parametrize(("common", "is_rare"), [(99, False), (100, True)])
 def test_strong_imbalance_begins_at_ten_to_one(common: int, is_rare: bool) -> None:
-    rows = [(text, "1" if number < 10 else "0") for number, (text, _) in enumerate(plain(common + 10))]
+    rows = [(text, "1" if number < 10 else "0") for number, (text, _) in enumerate(sound_rows(common + 10))]
     random.Random(0).shuffle(rows)
-    findings = of_kind(examine(made(rows)), "imbalance")
+    findings = of_kind(examine(make_examples(rows)), "imbalance")
     assert bool(findings) == is_rare
     if findings:
         assert (findings[0].count, findings[0].of) == (10, 110)
@@ -287,9 +301,9 @@ def test_strong_imbalance_begins_at_ten_to_one(common: int, is_rare: bool) -> No
     ],
 )
 def test_another_balance(rows: int, ones: int, differs: bool) -> None:
-    test = [(text, "1" if number < ones else "0") for number, (text, _) in enumerate(plain(rows, "c"))]
+    test = [(text, "1" if number < ones else "0") for number, (text, _) in enumerate(sound_rows(rows, "c"))]
     random.Random(1).shuffle(test)
-    findings = of_kind(examine(made(plain(2000)), test=made(test)), "drift")
+    findings = of_kind(examine(make_examples(sound_rows(2000)), test=make_examples(test)), "drift")
     assert bool(findings) == differs
     if findings:
         assert (findings[0].severity, findings[0].count, findings[0].of) == ("warning", 60, 200)
@@ -297,8 +311,8 @@ def test_another_balance(rows: int, ones: int, differs: bool) -> None:
 
 
 def test_a_file_sorted_by_label() -> None:
-    rows = sorted(plain(100), key=itemgetter(1), reverse=True)
-    finding = only(examine(made(rows)), "sorted")
+    rows = sorted(sound_rows(100), key=itemgetter(1), reverse=True)
+    finding = only_finding(examine(make_examples(rows)), "sorted")
     assert (finding.severity, finding.count, finding.of) == ("warning", 50, 100)
     assert "the first 50 rows are all '1'" in finding.message
     assert "2 runs of one label where a shuffled file has about 51" in finding.message  # 1 + 100 · (1 - ½)
@@ -308,14 +322,14 @@ def test_a_file_sorted_by_label() -> None:
 
 
 def test_the_longest_run_is_named_where_it_is_not_the_first() -> None:
-    texts = [text for text, _ in plain(60)]
+    texts = [text for text, _ in sound_rows(60)]
     rows = list(zip(texts, "a" * 10 + "b" * 30 + "c" * 20, strict=True))
-    assert "rows 11 to 40 are all 'b'" in only(examine(made(rows)), "sorted").message
+    assert "rows 11 to 40 are all 'b'" in only_finding(examine(make_examples(rows)), "sorted").message
 
 
 def test_a_sorted_split_that_is_only_scored_is_a_note() -> None:
-    test = made(sorted(plain(100, "c"), key=itemgetter(1)))
-    assert only(examine(made(plain(100)), test=test), "sorted").severity == "note"
+    test = make_examples(sorted(sound_rows(100, "c"), key=itemgetter(1)))
+    assert only_finding(examine(make_examples(sound_rows(100)), test=test), "sorted").severity == "note"
 
 
 @pytest.mark.parametrize(
@@ -323,8 +337,8 @@ def test_a_sorted_split_that_is_only_scored_is_a_note() -> None:
     ["01" * 50, "0011" * 25, "0" * 5 + "1" * 5],  # by turns; two by two, as shuffling would; too few to tell
 )
 def test_files_that_are_not_sorted(labels: str) -> None:
-    texts = [text for text, _ in plain(len(labels))]
-    assert of_kind(examine(made(list(zip(texts, labels, strict=True)))), "sorted") == []
+    texts = [text for text, _ in sound_rows(len(labels))]
+    assert of_kind(examine(make_examples(list(zip(texts, labels, strict=True)))), "sorted") == []
 
 
 @given(st.lists(st.sampled_from("aabc"), min_size=1, max_size=6))
@@ -341,23 +355,24 @@ def test_the_runs_of_a_shuffled_file(labels: list[str]) -> None:
 
 
 def test_empty_rows() -> None:
-    train = made([*plain(20), ("", "1"), (" \t", "0"), ("\u200b\x00", "1"), ("?", "0")])
-    finding = only(examine(train), "empty")
-    assert (finding.severity, finding.count, lines(finding)) == ("warning", 3, [21, 22, 23])
+    train = make_examples([*sound_rows(20), ("", "1"), (" \t", "0"), ("\u200b\x00", "1"), ("?", "0")])
+    finding = only_finding(examine(train), "empty")
+    assert (finding.severity, finding.count, example_lines(finding)) == ("warning", 3, [21, 22, 23])
     assert of_kind(examine(train), "duplicate") == of_kind(examine(train), "conflict") == []  # nothing twice is nothing
 
 
 def test_half_of_a_pair_missing_is_an_empty_row() -> None:
-    pairs: list[Row] = [(text, label, text.replace("a", "b")) for text, label in plain(20)]
-    assert of_kind(examine(made(pairs)), "empty") == []
-    assert lines(only(examine(made([*pairs, ("a premise", "1", " ")])), "empty")) == [21]
+    pairs: list[Row] = [(text, label, text.replace("a", "b")) for text, label in sound_rows(20)]
+    assert of_kind(examine(make_examples(pairs)), "empty") == []
+    assert example_lines(only_finding(examine(make_examples([*pairs, ("a premise", "1", " ")])), "empty")) == [21]
 
 
 def test_very_short_rows() -> None:
-    finding = only(
-        examine(made([*plain(20), ("quite good", "1"), ("good", "1"), ("It is good.", "1"), ("", "1")])), "short"
+    finding = only_finding(
+        examine(make_examples([*sound_rows(20), ("quite good", "1"), ("good", "1"), ("It is good.", "1"), ("", "1")])),
+        "short",
     )
-    assert (finding.severity, finding.count, lines(finding)) == ("note", 2, [21, 22])
+    assert (finding.severity, finding.count, example_lines(finding)) == ("note", 2, [21, 22])
 
 
 @pytest.mark.parametrize(
@@ -384,17 +399,17 @@ def test_very_short_rows() -> None:
     ],
 )
 def test_damage(kind: str, damaged: str, sound: str) -> None:
-    assert of_kind(examine(made([*plain(20), (sound, "1")])), kind) == []
-    finding = only(examine(made([*plain(20), (damaged, "1")])), kind)
-    assert (finding.count, finding.of, lines(finding)) == (1, 21, [21])
+    assert of_kind(examine(make_examples([*sound_rows(20), (sound, "1")])), kind) == []
+    finding = only_finding(examine(make_examples([*sound_rows(20), (damaged, "1")])), kind)
+    assert (finding.count, finding.of, example_lines(finding)) == (1, 21, [21])
 
 
 def test_damage_in_the_second_text_and_far_from_the_beginning() -> None:
-    pairs: list[Row] = [(text, label, text.replace("a", "b")) for text, label in plain(20)]
-    report = examine(made([*pairs, ("quite sound", "1", "word " * 50 + "caf\ufffd" + " word" * 50)]))
-    (place,) = only(report, "replacement-characters").examples
-    assert "caf\ufffd" in place.excerpt
-    assert len(place.excerpt) <= 80
+    pairs: list[Row] = [(text, label, text.replace("a", "b")) for text, label in sound_rows(20)]
+    report = examine(make_examples([*pairs, ("quite sound", "1", "word " * 50 + "caf\ufffd" + " word" * 50)]))
+    (row,) = only_finding(report, "replacement-characters").examples
+    assert "caf\ufffd" in row.excerpt
+    assert len(row.excerpt) <= 80
 
 
 # --- tokens ---
@@ -402,41 +417,48 @@ def test_damage_in_the_second_text_and_far_from_the_beginning() -> None:
 
 def test_rows_longer_than_the_window() -> None:
     """Lengths with start and end: 12, 10 and twenty of 10; of 222 tokens 2 go."""
-    rows = [*plain(20), ("one two three four five six seven eight nine ten", "1"), ("eight " * 8, "0")]
-    finding = only(examine(made(rows), tokenizer=by_eye(), window=10), "cut")
-    assert (finding.count, finding.of, lines(finding)) == (1, 22, [21])
+    rows = [*sound_rows(20), ("one two three four five six seven eight nine ten", "1"), ("eight " * 8, "0")]
+    finding = only_finding(examine(make_examples(rows), tokenizer=word_tokenizer(), window=10), "cut")
+    assert (finding.count, finding.of, example_lines(finding)) == (1, 22, [21])
     assert "longer than the window of 10 tokens: 16.7% of their tokens are cut, 0.9% of all" in finding.message
     assert finding.severity == "note"
-    assert of_kind(examine(made(rows), tokenizer=by_eye(), window=12), "cut") == []
-    assert only(examine(made(rows), tokenizer=by_eye(), window=9), "cut").severity == "warning"
+    assert of_kind(examine(make_examples(rows), tokenizer=word_tokenizer(), window=12), "cut") == []
+    assert only_finding(examine(make_examples(rows), tokenizer=word_tokenizer(), window=9), "cut").severity == "warning"
 
 
 def test_a_pair_is_cut_as_one() -> None:
-    pairs: list[Row] = [(text, label, "a word or two") for text, label in plain(20)]  # 8 + 4 + 3 tokens
-    assert of_kind(examine(made(pairs), tokenizer=by_eye(), window=15), "cut") == []
-    assert only(examine(made(pairs), tokenizer=by_eye(), window=14), "cut").count == 20
+    pairs: list[Row] = [(text, label, "a word or two") for text, label in sound_rows(20)]  # 8 + 4 + 3 tokens
+    assert of_kind(examine(make_examples(pairs), tokenizer=word_tokenizer(), window=15), "cut") == []
+    assert only_finding(examine(make_examples(pairs), tokenizer=word_tokenizer(), window=14), "cut").count == 20
 
 
 def test_unknown_tokens() -> None:
-    rows = [*plain(20), ("the word λόγος and the word νοῦς", "1")]  # 2 of 167
-    finding = only(examine(made(rows), tokenizer=by_eye()), "unknown")
+    rows = [*sound_rows(20), ("the word λόγος and the word νοῦς", "1")]  # 2 of 167
+    finding = only_finding(examine(make_examples(rows), tokenizer=word_tokenizer()), "unknown")
     assert (finding.severity, finding.count, finding.of) == ("warning", 1, 21)
     assert "1.2% of all tokens" in finding.message
-    assert only(examine(made([*rows, *plain(20, "b")]), tokenizer=by_eye()), "unknown").severity == "note"
-    assert of_kind(examine(made(rows), tokenizer=by_eye(unknown=None)), "unknown") == []
+    assert (
+        only_finding(
+            examine(make_examples([*rows, *sound_rows(20, "b")]), tokenizer=word_tokenizer()), "unknown"
+        ).severity
+        == "note"
+    )
+    assert of_kind(examine(make_examples(rows), tokenizer=word_tokenizer(unknown=None)), "unknown") == []
 
 
 def test_a_window_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="window is 0 tokens, expected at least 1"):
-        examine(made(plain(3)), window=0)
+        examine(make_examples(sound_rows(3)), window=0)
 
 
 # --- the report ---
 
 
 def test_findings_come_gravest_first_with_five_rows_at_most() -> None:
-    train = made([*plain(20), *(("nine times over", "1") for _ in range(9)), ("x", "0"), ("", "1")])
-    test = made([*sorted(plain(40, "c"), key=itemgetter(1)), *(("nine times over", "1") for _ in range(9))])
+    train = make_examples([*sound_rows(20), *(("nine times over", "1") for _ in range(9)), ("x", "0"), ("", "1")])
+    test = make_examples(
+        [*sorted(sound_rows(40, "c"), key=itemgetter(1)), *(("nine times over", "1") for _ in range(9))]
+    )
     report = examine(train, test=test)
     severities = [finding.severity for finding in report.findings]
     assert severities == sorted(severities, key=["error", "warning", "note"].index)
@@ -445,7 +467,9 @@ def test_findings_come_gravest_first_with_five_rows_at_most() -> None:
 
 
 def test_the_report_as_json() -> None:
-    report = examine(made([*plain(20), ("so so", "1")]), test=made([*plain(20, "c"), ("so so", "0")]))
+    report = examine(
+        make_examples([*sound_rows(20), ("so so", "1")]), test=make_examples([*sound_rows(20, "c"), ("so so", "0")])
+    )
     plain_report = json.loads(json.dumps(report.to_json()))
     assert plain_report == report.to_json()
     assert [split["name"] for split in plain_report["splits"]] == ["train", "test"]
@@ -477,7 +501,7 @@ sets = st.lists(examples, min_size=1, max_size=12).map(lambda rows: Examples(tup
 @given(sets, st.none() | sets, st.none() | sets)
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_set_can_be_examined(train: Examples, valid: Examples | None, test: Examples | None) -> None:
-    report = examine(train, valid, test, tokenizer=by_eye(), window=3)
+    report = examine(train, valid, test, tokenizer=word_tokenizer(), window=3)
     for finding in report.findings:
         assert 1 <= finding.count <= finding.of
         assert len(finding.examples) <= 5
@@ -501,30 +525,40 @@ def test_what_is_split_by_content_has_no_leaks(rows: Examples) -> None:
 
 
 def test_leaked_rows() -> None:
-    train = made([("in train", "1"), ("", "0")])
-    valid = made([("in valid", "1")])
-    test = made([("new", "0"), ("In train!", "1"), ("", "0"), ("in valid", "0"), ("in train", "1")])
+    train = make_examples([("in train", "1"), ("", "0")])
+    valid = make_examples([("in valid", "1")])
+    test = make_examples([("new", "0"), ("In train!", "1"), ("", "0"), ("in valid", "0"), ("in train", "1")])
     assert leaked_rows(train, valid, test) == {1, 3, 4}
     assert leaked_rows(train, None, test) == {1, 4}
 
 
-def kept(examples: Examples) -> list[int]:
+def kept_lines(examples: Examples) -> list[int]:
     return [row.line for row in examples.rows]
 
 
 def test_cleaning_keeps_a_row_where_it_is_scored() -> None:
-    train = made([("in test", "1"), ("in valid", "1"), ("in all", "0"), ("mine", "0")])
-    valid = made([("In valid.", "1"), ("in all", "0"), ("also in test", "1")])
-    test = made([("In test.", "1"), ("in all", "0"), ("also in test", "1")])
+    train = make_examples([("in test", "1"), ("in valid", "1"), ("in all", "0"), ("mine", "0")])
+    valid = make_examples([("In valid.", "1"), ("in all", "0"), ("also in test", "1")])
+    test = make_examples([("In test.", "1"), ("in all", "0"), ("also in test", "1")])
     cleaned, removed = clean(train, valid, test)
-    assert [kept(cleaned[name]) for name in ("train", "valid", "test")] == [[4], [1], [1, 2, 3]]
+    assert [kept_lines(cleaned[name]) for name in ("train", "valid", "test")] == [[4], [1], [1, 2, 3]]
     assert removed == {"train": {"leak": 3}, "valid": {"leak": 2}, "test": {}}
 
 
-def test_cleaning_keeps_the_first_of_the_same_and_none_of_the_torn() -> None:
-    train = made([("same", "1"), ("Same!", "1"), ("torn", "1"), ("torn", "0"), ("", "1"), ("torn", "1"), ("fine", "0")])
+def test_cleaning_keeps_the_first_of_the_same_and_none_of_the_conflicting() -> None:
+    train = make_examples(
+        [
+            ("same", "1"),
+            ("Same!", "1"),
+            ("conflicting", "1"),
+            ("conflicting", "0"),
+            ("", "1"),
+            ("conflicting", "1"),
+            ("fine", "0"),
+        ]
+    )
     cleaned, removed = clean(train)
-    assert kept(cleaned["train"]) == [1, 7]
+    assert kept_lines(cleaned["train"]) == [1, 7]
     assert removed == {"train": {"duplicate": 1, "conflict": 3, "empty": 1}}
 
 
@@ -548,7 +582,7 @@ def test_a_cleaned_set_is_clean(train: Examples, valid: Examples | None, test: E
 
 
 def test_a_row_taken_from_train_is_still_in_test() -> None:
-    train, test = made([("both", "1"), ("mine", "0")]), made([("both", "1")])
+    train, test = make_examples([("both", "1"), ("mine", "0")]), make_examples([("both", "1")])
     cleaned, _ = clean(train, test=test)
     assert leaked_rows(cleaned["train"], None, cleaned["test"]) == set()
     assert len(cleaned["test"].rows) == 1
@@ -567,7 +601,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_pairs_are_written_with_their_second_text(tmp_path: Path) -> None:
-    write_splits({"test": made([("a premise", "yes", "a claim")])}, tmp_path / "out")
+    write_splits({"test": make_examples([("a premise", "yes", "a claim")])}, tmp_path / "out")
     written = (tmp_path / "out" / "test.jsonl").read_text(encoding="utf-8")
     assert json.loads(written) == {"text": "a premise", "second": "a claim", "label": "yes"}
     assert read_examples(tmp_path / "out" / "test.jsonl", second="second").rows[0].second == "a claim"
@@ -577,17 +611,17 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious.txt").write_text("mine")
     with pytest.raises(DataError, match="holds 1 files or folders, and nothing is ever overwritten"):
-        write_splits({"train": made(plain(3))}, tmp_path / "full")
+        write_splits({"train": make_examples(sound_rows(3))}, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["precious.txt"]
     with pytest.raises(DataError, match="a file is there, expected a new folder"):
-        write_splits({"train": made(plain(3))}, tmp_path / "full" / "precious.txt")
+        write_splits({"train": make_examples(sound_rows(3))}, tmp_path / "full" / "precious.txt")
     (tmp_path / "empty").mkdir()
-    write_splits({"train": made(plain(3))}, tmp_path / "empty")
+    write_splits({"train": make_examples(sound_rows(3))}, tmp_path / "empty")
     assert len((tmp_path / "empty" / "train.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    unwritable = made([("fine", "1"), ("half a character: \ud83d", "1")])
+    unwritable = make_examples([("fine", "1"), ("half a character: \ud83d", "1")])
     with pytest.raises(UnicodeEncodeError):
         write_splits({"train": unwritable}, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -596,14 +630,14 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 # --- real sets: the counts are those of the data's own README ---
 
 
-def real(folder: Path, *names: str) -> tuple[Examples, Examples, Examples]:
+def read_three(folder: Path, *names: str) -> tuple[Examples, Examples, Examples]:
     train, valid, test = (read_examples(folder / name) for name in names)
     return train, valid, test
 
 
 @pytest.fixture(scope="module")
 def books(data: Path) -> tuple[Examples, Examples, Examples]:
-    return real(data / "cls-books", "train.review.spm", "valid.review.spm", "test.review.spm")
+    return read_three(data / "cls-books", "train.review.spm", "valid.review.spm", "test.review.spm")
 
 
 @pytest.fixture(scope="module")
@@ -618,7 +652,7 @@ def test_the_book_reviews(books_report: Report) -> None:
     train_sorted = of_kind(report, "sorted")[0]
     assert "the first 800 rows are all '1'" in train_sorted.message
     # Longer than 511 pieces; `<sos>` before them makes more than the window of 512.
-    assert only(report, "cut").rows == {"train": 26, "valid": 13, "test": 40}
+    assert only_finding(report, "cut").rows == {"train": 26, "valid": 13, "test": 40}
 
 
 def test_the_leaked_book_reviews(books: tuple[Examples, Examples, Examples]) -> None:
@@ -633,15 +667,15 @@ def test_the_book_reviews_cleaned(books: tuple[Examples, Examples, Examples]) ->
 
 
 def test_the_dummy_labels_of_cfimdb(data: Path) -> None:
-    report = examine(*real(data / "cfimdb", "train.txt", "dev.txt", "test.txt"))
-    finding = only(report, "one-label")
+    report = examine(*read_three(data / "cfimdb", "train.txt", "dev.txt", "test.txt"))
+    finding = only_finding(report, "one-label")
     assert finding.message == "all 488 test rows have the label '0'"
     assert of_kind(report, "leak") == of_kind(report, "sorted") == []
     assert of_kind(report, "html")  # contains `<br />`
 
 
 def test_the_sentences_of_sst(data: Path) -> None:
-    leaks = of_kind(examine(*real(data / "sst", "train.txt", "dev.txt", "test.txt")), "leak")
+    leaks = of_kind(examine(*read_three(data / "sst", "train.txt", "dev.txt", "test.txt")), "leak")
     assert {tuple(finding.rows): (finding.count, finding.of) for finding in leaks} == {
         ("valid", "train"): (3, 1101),
         ("test", "train"): (2, 2210),

@@ -22,22 +22,22 @@ from headstart.doctor.near_duplicates import (
     words,
 )
 
-some_words = st.lists(st.sampled_from("abcdefgh"), max_size=30).map(" ".join)
-any_text = some_words | st.text(max_size=60)
+word_lists = st.lists(st.sampled_from("abcdefgh"), max_size=30).map(" ".join)
+any_text = word_lists | st.text(max_size=60)
 
 
-def sentence(*marks: str, length: int = 40) -> str:
-    """A text of distinct words; texts of different marks share none."""
-    return " ".join(f"{'x'.join(marks)}w{number}" for number in range(length))
+def sentence(*prefixes: str, length: int = 40) -> str:
+    """A text of distinct words; texts of different prefixes share none."""
+    return " ".join(f"{'x'.join(prefixes)}w{number}" for number in range(length))
 
 
 def shingles_by_hand(text: str) -> set[tuple[str, ...]]:
-    found = words(text)
-    if not found:
+    pairs = words(text)
+    if not pairs:
         return set()
-    if len(found) < SHINGLE_WORDS:
-        return {tuple(found)}
-    return {tuple(found[i : i + SHINGLE_WORDS]) for i in range(len(found) - SHINGLE_WORDS + 1)}
+    if len(pairs) < SHINGLE_WORDS:
+        return {tuple(pairs)}
+    return {tuple(pairs[i : i + SHINGLE_WORDS]) for i in range(len(pairs) - SHINGLE_WORDS + 1)}
 
 
 def jaccard_by_hand(one: str, two: str) -> float:
@@ -76,28 +76,28 @@ def test_identical_texts_are_always_found(texts: list[str], data: st.DataObject)
     text = data.draw(any_text.filter(lambda text: bool(words(text))))
     where = data.draw(st.integers(0, len(texts)))
     texts = [*texts[:where], text, *texts[where:], text]
-    found = {(pair.left, pair.right): pair.jaccard for pair in near_duplicates(sketch(texts))}
-    assert found[where, len(texts) - 1] == 1.0
+    pairs = {(pair.left, pair.right): pair.jaccard for pair in near_duplicates(sketch(texts))}
+    assert pairs[where, len(texts) - 1] == 1.0
     across = {(pair.left, pair.right): pair.jaccard for pair in near_duplicates(sketch(texts), sketch([text]))}
     assert across[where, 0] == 1.0
 
 
 @given(st.lists(any_text, max_size=12))
 def test_what_is_found_is_near_and_ordered(texts: list[str]) -> None:
-    found = near_duplicates(sketch(texts))
-    assert found == sorted(found)
-    for pair in found:
+    pairs = near_duplicates(sketch(texts))
+    assert pairs == sorted(pairs)
+    for pair in pairs:
         assert pair.left < pair.right
         assert pair.jaccard == jaccard_by_hand(texts[pair.left], texts[pair.right]) >= 0.8
 
 
 @given(st.lists(any_text, max_size=8))
 def test_a_text_has_one_sketch_whatever_stands_beside_it(texts: list[str]) -> None:
-    together = sketch(texts)
+    batch = sketch(texts)
     for number, text in enumerate(texts):
-        alone = sketch([text])
-        assert np.array_equal(together.shingles_of(number), alone.shingles_of(0))
-        assert np.array_equal(together.signatures[number], alone.signatures[0])
+        single = sketch([text])
+        assert np.array_equal(batch.shingles_of(number), single.shingles_of(0))
+        assert np.array_equal(batch.signatures[number], single.signatures[0])
 
 
 def test_every_near_pair_is_found_and_no_other() -> None:
@@ -140,12 +140,12 @@ def test_no_texts_and_empty_texts() -> None:
         assert near_duplicates(sketch(["a word"]), sketches) == []
 
 
-def test_a_crowd_of_one_template_finds_every_member_and_not_every_pair() -> None:
-    crowd = 10 * BUCKET_LIMIT
-    texts = [f"{sentence('t')} number{k}" for k in range(crowd)]
-    found = near_duplicates(sketch(texts))
-    assert {pair.right for pair in found} == set(range(1, crowd))
-    assert len(found) < crowd * (crowd - 1) // 2
+def test_a_large_bucket_of_one_template_finds_every_member_and_not_every_pair() -> None:
+    count = 10 * BUCKET_LIMIT
+    texts = [f"{sentence('t')} number{k}" for k in range(count)]
+    pairs = near_duplicates(sketch(texts))
+    assert {pair.right for pair in pairs} == set(range(1, count))
+    assert len(pairs) < count * (count - 1) // 2
     across = near_duplicates(sketch(texts), sketch(texts[:1]))
     assert {pair.right for pair in across} == {0}
 

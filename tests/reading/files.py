@@ -1,4 +1,4 @@
-"""Files of every form and compression to read, and what reading them gives."""
+"""Files of every format and compression to read, and what reading them gives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def zstd(raw: bytes) -> bytes:
     return bytes(out.getvalue())
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".xz": lzma.compress,
@@ -47,19 +47,19 @@ def as_csv(rows: list[list[str]], separator: str = ",") -> bytes:
     return out.getvalue().encode()
 
 
-def as_form(form: str, texts: list[str]) -> bytes:
-    """The texts in one of the forms that can be read, under the column "text" beside a column of numbers."""
+def encode_texts(extension: str, texts: list[str]) -> bytes:
+    """The texts in one of the formats that can be read, under the column "text" beside a column of numbers."""
     numbered = [[str(number), text] for number, text in enumerate(texts)]
-    if form == ".txt":
+    if extension == ".txt":
         return "".join(text + "\n" for text in texts).encode()
-    if form == ".jsonl":
+    if extension == ".jsonl":
         return "".join(json.dumps({"id": 1, "text": text}, ensure_ascii=False) + "\n" for text in texts).encode()
-    if form == ".parquet":
+    if extension == ".parquet":
         return parquet(id=list(range(len(texts))), text=list(texts))
-    return as_csv([["id", "text"], *numbered], "," if form == ".csv" else "\t")
+    return as_csv([["id", "text"], *numbered], "," if extension == ".csv" else "\t")
 
 
-def put(folder: Path, name: str, raw: bytes | str) -> Path:
+def write_file(folder: Path, name: str, raw: bytes | str) -> Path:
     path = folder / name
     path.write_bytes(raw.encode() if isinstance(raw, str) else raw)
     return path
@@ -69,7 +69,7 @@ def texts_of(*paths: Path, column: str | None = None, blank_lines: bool = False)
     return [document.text for document in read_documents(paths, column=column, blank_lines=blank_lines)]
 
 
-def complaint(path: Path, column: str | None = None) -> DataError:
+def read_error(path: Path, column: str | None = None) -> DataError:
     with pytest.raises(DataError) as caught:
         list(read_documents([path], column=column))
     assert str(path) in str(caught.value)

@@ -1,4 +1,4 @@
-"""Documents: every form and compression gives the same texts, and bad input gives a clear error, never a traceback."""
+"""Documents: every format and compression gives the same texts, and bad input a clear error, never a traceback."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 from headstart.errors import DataError, HeadstartError
 from headstart.reading.documents import DOCUMENT_SUFFIXES, Document, expand_paths, read_documents
 from headstart.reading.skipped import SkippedRows
-from tests.reading.files import PACKERS, TEXTS, as_form, complaint, put, texts_of
+from tests.reading.files import COMPRESSORS, TEXTS, encode_texts, read_error, texts_of, write_file
 
-# Forms
+# Formats
 
 
-@pytest.mark.parametrize("compression", PACKERS)
-@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
-def test_every_form_and_compression_gives_the_same_texts(tmp_path: Path, form: str, compression: str) -> None:
-    path = put(tmp_path, f"corpus{form}{compression}", PACKERS[compression](as_form(form, TEXTS)))
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize("extension", DOCUMENT_SUFFIXES)
+def test_every_format_and_compression_gives_the_same_texts(tmp_path: Path, extension: str, compression: str) -> None:
+    path = write_file(
+        tmp_path, f"corpus{extension}{compression}", COMPRESSORS[compression](encode_texts(extension, TEXTS))
+    )
     assert texts_of(path) == TEXTS
 
 
 def test_a_document_says_where_it_begins(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.txt", "one\n\n  \nfour\r\nfive")
+    path = write_file(tmp_path, "a.txt", "one\n\n  \nfour\r\nfive")
     assert list(read_documents([path])) == [
         Document("one", str(path), 1),
         Document("four", str(path), 4),
@@ -36,15 +38,15 @@ def test_a_document_says_where_it_begins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_blank_lines_set_blocks_apart(tmp_path: Path, end: str) -> None:
-    path = put(tmp_path, "a.txt", end.join(["", "one", "two", " ", "", "three", ""]))
+    path = write_file(tmp_path, "a.txt", end.join(["", "one", "two", " ", "", "three", ""]))
     found = [(document.line, document.text) for document in read_documents([path], blank_lines=True)]
     assert found == [(2, "one\ntwo"), (6, "three")]
 
 
-@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
-def test_a_line_of_a_million_characters_simply_works(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("extension", DOCUMENT_SUFFIXES)
+def test_a_line_of_a_million_characters_simply_works(tmp_path: Path, extension: str) -> None:
     long = "é" * 1_000_000
-    assert texts_of(put(tmp_path, "a" + form, as_form(form, [long, "short"]))) == [long, "short"]
+    assert texts_of(write_file(tmp_path, "a" + extension, encode_texts(extension, [long, "short"]))) == [long, "short"]
 
 
 # Files
@@ -53,7 +55,7 @@ def test_a_line_of_a_million_characters_simply_works(tmp_path: Path, form: str) 
 def test_expand_takes_files_folders_and_globs_each_file_once(tmp_path: Path) -> None:
     (tmp_path / "sub" / ".hidden").mkdir(parents=True)
     for name in ("b.txt", "a.jsonl", "sub/c.csv.gz", "notes.md", ".d.txt", "sub/.hidden/e.txt"):
-        put(tmp_path, name, b"x")
+        write_file(tmp_path, name, b"x")
     names = ["a.jsonl", "b.txt", "sub/c.csv.gz"]
     inside = [tmp_path / name for name in names]
     assert expand_paths([tmp_path]) == inside
@@ -64,12 +66,12 @@ def test_expand_takes_files_folders_and_globs_each_file_once(tmp_path: Path) -> 
 
 
 def test_a_name_with_the_signs_of_a_glob_is_first_a_name(tmp_path: Path) -> None:
-    path = put(tmp_path, "part[1].txt", "one\n")
+    path = write_file(tmp_path, "part[1].txt", "one\n")
     assert texts_of(path) == ["one"]
 
 
 def test_where_nothing_matches_the_nearest_name_is_given(tmp_path: Path) -> None:
-    put(tmp_path, "train.txt", "one\n")
+    write_file(tmp_path, "train.txt", "one\n")
     with pytest.raises(DataError, match=r"trian\.txt: no such file.*did you mean 'train\.txt'"):
         expand_paths([tmp_path / "trian.txt"])
     with pytest.raises(DataError, match=r"\*\.csv: no such file"):
@@ -83,7 +85,7 @@ def test_where_nothing_matches_the_nearest_name_is_given(tmp_path: Path) -> None
 
 
 def test_paths_are_checked_before_anything_is_read(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.txt", "one\n")
+    path = write_file(tmp_path, "a.txt", "one\n")
     with pytest.raises(DataError, match="no such file"):
         read_documents([path, tmp_path / "missing.txt"])
 
@@ -91,15 +93,15 @@ def test_paths_are_checked_before_anything_is_read(tmp_path: Path) -> None:
 # Bad input
 
 
-@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
-@pytest.mark.parametrize("compression", PACKERS)
-def test_an_empty_file(tmp_path: Path, form: str, compression: str) -> None:
-    complaint(put(tmp_path, f"a{form}{compression}", PACKERS[compression](b"")))
+@pytest.mark.parametrize("extension", DOCUMENT_SUFFIXES)
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_an_empty_file(tmp_path: Path, extension: str, compression: str) -> None:
+    read_error(write_file(tmp_path, f"a{extension}{compression}", COMPRESSORS[compression](b"")))
 
 
-@pytest.mark.parametrize("form", DOCUMENT_SUFFIXES)
-def test_a_file_without_texts(tmp_path: Path, form: str) -> None:
-    complaint(put(tmp_path, "a" + form, as_form(form, [])))
+@pytest.mark.parametrize("extension", DOCUMENT_SUFFIXES)
+def test_a_file_without_texts(tmp_path: Path, extension: str) -> None:
+    read_error(write_file(tmp_path, "a" + extension, encode_texts(extension, [])))
 
 
 def test_importing_the_readers_does_not_import_torch() -> None:
@@ -122,7 +124,7 @@ def read_anything(path: Path, blank_lines: bool) -> None:
     assert kept or skipped.count
 
 
-SUFFIXES = ["", ".weird", *(form + compression for form in DOCUMENT_SUFFIXES for compression in PACKERS)]
+SUFFIXES = ["", ".weird", *(extension + compression for extension in DOCUMENT_SUFFIXES for compression in COMPRESSORS)]
 
 FRAGMENTS = st.lists(
     st.sampled_from(
@@ -143,22 +145,24 @@ FUZZ = settings(
 def test_any_bytes_give_documents_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, raw: bytes, blank_lines: bool
 ) -> None:
-    path = put(tmp_path_factory.getbasetemp(), "fuzz" + suffix, raw)
+    path = write_file(tmp_path_factory.getbasetemp(), "fuzz" + suffix, raw)
     read_anything(path, blank_lines)
 
 
-@pytest.mark.parametrize("suffix", [form + compression for form in DOCUMENT_SUFFIXES for compression in PACKERS])
+@pytest.mark.parametrize(
+    "suffix", [extension + compression for extension in DOCUMENT_SUFFIXES for compression in COMPRESSORS]
+)
 @FUZZ
 @given(data=st.data())
 def test_a_damaged_file_gives_documents_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
 ) -> None:
-    form = next(form for form in DOCUMENT_SUFFIXES if suffix.startswith(form))
-    raw = bytearray(PACKERS[suffix.removeprefix(form)](as_form(form, TEXTS)))
+    extension = next(extension for extension in DOCUMENT_SUFFIXES if suffix.startswith(extension))
+    raw = bytearray(COMPRESSORS[suffix.removeprefix(extension)](encode_texts(extension, TEXTS)))
     for _ in range(data.draw(st.integers(0, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     raw = raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw
-    read_anything(put(tmp_path_factory.getbasetemp(), "damaged" + suffix, bytes(raw)), blank_lines=False)
+    read_anything(write_file(tmp_path_factory.getbasetemp(), "damaged" + suffix, bytes(raw)), blank_lines=False)
 
 
 # Real data

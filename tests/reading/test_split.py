@@ -9,12 +9,12 @@ from headstart.reading.examples import Example, Examples
 from headstart.reading.split import split
 
 
-def made(count: int) -> Examples:
+def make_examples(count: int) -> Examples:
     return Examples(tuple(Example(f"text number {n}", str(n % 2), None, "p", n + 1) for n in range(count)), ("r",))
 
 
 def test_a_split_keeps_its_shares_and_every_row() -> None:
-    splits = split(made(20_000), valid=0.1, test=0.2)
+    splits = split(make_examples(20_000), valid=0.1, test=0.2)
     assert list(splits) == ["train", "valid", "test"]
     assert sorted(row.line for part in splits.values() for row in part.rows) == list(range(1, 20_001))
     # Within five standard deviations of the share: sqrt(20000 × 0.1 × 0.9) is 42 and sqrt(20000 × 0.2 × 0.8) is 57.
@@ -24,7 +24,7 @@ def test_a_split_keeps_its_shares_and_every_row() -> None:
 
 
 def test_a_row_stays_in_its_split_whatever_else_is_in_the_file() -> None:
-    whole = made(2000)
+    whole = make_examples(2000)
     splits = split(whole, valid=0.1, test=0.2)
     half = split(Examples(whole.rows[::-2]), valid=0.1, test=0.2)
     assert all(set(half[name].rows) <= set(splits[name].rows) for name in splits)
@@ -38,16 +38,16 @@ def test_the_second_text_counts() -> None:
 
 
 def test_a_share_of_nothing_is_no_split() -> None:
-    assert list(split(made(50), valid=0, test=0)) == ["train"]
-    assert list(split(made(50), valid=0, test=0.5)) == ["train", "test"]
+    assert list(split(make_examples(50), valid=0, test=0)) == ["train"]
+    assert list(split(make_examples(50), valid=0, test=0.5)) == ["train", "test"]
 
 
 @pytest.mark.parametrize(("valid", "test"), [(-0.1, 0.1), (0.1, 1.0), (0.5, 0.5), (float("nan"), 0.1)])
 def test_shares_that_cannot_be(valid: float, test: float) -> None:
     with pytest.raises(ConfigError, match="split"):
-        split(made(10), valid=valid, test=test)
+        split(make_examples(10), valid=valid, test=test)
 
 
 def test_a_split_that_comes_out_empty_is_an_error() -> None:
     with pytest.raises(DataError, match="none of 3 rows came to the test split, whose share is 1e-09"):
-        split(made(3), valid=0, test=1e-9)
+        split(make_examples(3), valid=0, test=1e-9)

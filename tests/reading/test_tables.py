@@ -1,4 +1,4 @@
-"""Tables: the column of text is found in every form, and a bad row gives a clear error with its line."""
+"""Tables: the column of text is found in every format, and a bad row gives a clear error with its line."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from hypothesis import strategies as st
 
 from headstart.reading.documents import read_documents
 from headstart.reading.skipped import SkippedRows
-from tests.reading.files import TEXTS, as_csv, as_form, complaint, parquet, put, texts_of
+from tests.reading.files import TEXTS, as_csv, encode_texts, parquet, read_error, texts_of, write_file
 
-# Forms
+# Formats
 
 
-@pytest.mark.parametrize("form", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("extension", [".csv", ".jsonl", ".parquet"])
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0")), min_size=1))
-def test_a_table_holds_any_text(tmp_path_factory: pytest.TempPathFactory, form: str, texts: list[str]) -> None:
-    path = put(tmp_path_factory.mktemp("table"), "a" + form, as_form(form, ["x", *texts]))
+def test_a_table_holds_any_text(tmp_path_factory: pytest.TempPathFactory, extension: str, texts: list[str]) -> None:
+    path = write_file(tmp_path_factory.mktemp("table"), "a" + extension, encode_texts(extension, ["x", *texts]))
     assert texts_of(path) == ["x", *(text for text in texts if text.strip())]
 
 
 def test_a_quoted_newline_stays_inside_and_the_line_is_where_the_row_begins(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.csv", 'text,n\n"one\ntwo\n\nfour",1\n\nlast,2\n')
+    path = write_file(tmp_path, "a.csv", 'text,n\n"one\ntwo\n\nfour",1\n\nlast,2\n')
     found = [(document.line, document.text) for document in read_documents([path])]
     assert found == [(2, "one\ntwo\n\nfour"), (7, "last")]
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_a_csv_may_be_separated_by_something_else(tmp_path: Path, separator: str) -> None:
-    path = put(tmp_path, "a.csv", as_csv([["n", "text"], ["1", "one, two"], ["2", "a\nb"]], separator))
+    path = write_file(tmp_path, "a.csv", as_csv([["n", "text"], ["1", "one, two"], ["2", "a\nb"]], separator))
     assert texts_of(path) == ["one, two", "a\nb"]
 
 
 def test_quotes_in_a_tsv_are_plain_unless_they_wrap_a_field(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.tsv", 'n\ttext\n1\t"Yes" she said\n2\t"open\n3\t"a ""b"" c"\n')
+    path = write_file(tmp_path, "a.tsv", 'n\ttext\n1\t"Yes" she said\n2\t"open\n3\t"a ""b"" c"\n')
     assert texts_of(path) == ['"Yes" she said', '"open', 'a "b" c']
 
 
 def test_a_million_quoted_lines_simply_work(tmp_path: Path) -> None:
     long = "a\n" * 1_000_000
-    assert texts_of(put(tmp_path, "a.csv", as_form(".csv", [long]))) == [long]
+    assert texts_of(write_file(tmp_path, "a.csv", encode_texts(".csv", [long]))) == [long]
 
 
 # Columns
 
 
-@pytest.mark.parametrize("form", [".jsonl", ".csv", ".tsv", ".parquet"])
-def test_the_column_is_named_or_guessed(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("extension", [".jsonl", ".csv", ".tsv", ".parquet"])
+def test_the_column_is_named_or_guessed(tmp_path: Path, extension: str) -> None:
     def table(*names: str) -> Path:
         rows = {name: f"the {name}" for name in names}
         raw = {
@@ -60,28 +60,28 @@ def test_the_column_is_named_or_guessed(tmp_path: Path, form: str) -> None:
             ".csv": as_csv([list(rows), list(rows.values())]),
             ".tsv": as_csv([list(rows), list(rows.values())], "\t"),
         }
-        return put(tmp_path, "table" + form, raw[form])
+        return write_file(tmp_path, "table" + extension, raw[extension])
 
     assert texts_of(table("title", "Review", "url")) == ["the Review"]
     assert texts_of(table("body", "text")) == ["the text"], "the order of the usual names decides"
     assert texts_of(table("body", "text"), column="body") == ["the body"]
     assert texts_of(table("title")) == ["the title"], "the only column"
-    unclear = complaint(table("title", "url"))
+    unclear = read_error(table("title", "url"))
     assert "'title', 'url'" in str(unclear)
-    assert "did you mean 'title'?" in str(complaint(table("title", "url"), column="titel"))
+    assert "did you mean 'title'?" in str(read_error(table("title", "url"), column="titel"))
 
 
 def test_the_only_column_of_words_is_the_text(tmp_path: Path) -> None:
-    assert texts_of(put(tmp_path, "a.csv", "id,avis,note\n1,bon,5\n2,7,5\n")) == ["bon", "7"]
-    assert texts_of(put(tmp_path, "a.csv", "titre\n1984\nGerminal\n")) == ["1984", "Germinal"], "the only column"
-    assert texts_of(put(tmp_path, "a.jsonl", '{"id": 1, "avis": "bon"}\n')) == ["bon"]
-    assert texts_of(put(tmp_path, "a.parquet", parquet(id=[1], avis=["bon"]))) == ["bon"]
+    assert texts_of(write_file(tmp_path, "a.csv", "id,avis,note\n1,bon,5\n2,7,5\n")) == ["bon", "7"]
+    assert texts_of(write_file(tmp_path, "a.csv", "titre\n1984\nGerminal\n")) == ["1984", "Germinal"], "the only column"
+    assert texts_of(write_file(tmp_path, "a.jsonl", '{"id": 1, "avis": "bon"}\n')) == ["bon"]
+    assert texts_of(write_file(tmp_path, "a.parquet", parquet(id=[1], avis=["bon"]))) == ["bon"]
 
 
 def test_parquet_strings_of_every_kind(tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         column = pa.array(["été", "b", "été"]).cast(kind)
-        assert texts_of(put(tmp_path, "a.parquet", parquet(other=[1, 2, 3], avis=column))) == ["été", "b", "été"]
+        assert texts_of(write_file(tmp_path, "a.parquet", parquet(other=[1, 2, 3], avis=column))) == ["été", "b", "été"]
 
 
 # Bad input
@@ -89,36 +89,36 @@ def test_parquet_strings_of_every_kind(tmp_path: Path) -> None:
 
 def test_bad_utf8_in_a_parquet_string_names_the_row(tmp_path: Path) -> None:
     bad = pa.array([b"one", b"tw\xe9", b"three"]).view(pa.string())
-    path = put(tmp_path, "a.parquet", parquet(text=bad))
-    error = complaint(path)
+    path = write_file(tmp_path, "a.parquet", parquet(text=bad))
+    error = read_error(path)
     assert error.line == 2
     assert "unexpected end of data 0xe9 (byte 3 of the line)" in error.problem
     assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one", "three"]
 
 
 def test_a_ragged_csv_names_the_line_and_both_widths(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.csv", 'n,text\n1,"two\nlines"\n2,so, so\n3,good\n')
-    error = complaint(path)
+    path = write_file(tmp_path, "a.csv", 'n,text\n1,"two\nlines"\n2,so, so\n3,good\n')
+    error = read_error(path)
     assert error.line == 4
     assert "has 3 fields, expected 2" in error.problem
     assert "quotes" in str(error.fix)
     assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["two\nlines", "good"]
 
 
-@pytest.mark.parametrize("form", [".csv", ".tsv", ".jsonl"])
-def test_blank_lines_in_a_table_are_no_rows(tmp_path: Path, form: str) -> None:
-    raw = as_form(form, ["one", "two"]).replace(b"\n", b"\n\n  \r\n")
-    assert texts_of(put(tmp_path, "a" + form, b"\n" + raw)) == ["one", "two"]
+@pytest.mark.parametrize("extension", [".csv", ".tsv", ".jsonl"])
+def test_blank_lines_in_a_table_are_no_rows(tmp_path: Path, extension: str) -> None:
+    raw = encode_texts(extension, ["one", "two"]).replace(b"\n", b"\n\n  \r\n")
+    assert texts_of(write_file(tmp_path, "a" + extension, b"\n" + raw)) == ["one", "two"]
 
 
 def test_a_ragged_tsv(tmp_path: Path) -> None:
-    error = complaint(put(tmp_path, "a.tsv", "n\ttext\n1\tone\n2\n"))
+    error = read_error(write_file(tmp_path, "a.tsv", "n\ttext\n1\tone\n2\n"))
     assert (error.line, "has 1 fields, expected 2" in error.problem) == (3, True)
 
 
 def test_a_quote_that_is_never_closed(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.csv", 'n,text\n1,one\n2,"open\n' + "3,more\n" * 1000)
-    error = complaint(path)
+    path = write_file(tmp_path, "a.csv", 'n,text\n1,one\n2,"open\n' + "3,more\n" * 1000)
+    error = read_error(path)
     assert error.line == 3
     assert "as far as line 1003" in error.problem
     assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one"]
@@ -126,13 +126,13 @@ def test_a_quote_that_is_never_closed(tmp_path: Path) -> None:
 
 def test_a_bad_header_is_never_taken_from_the_next_line(tmp_path: Path) -> None:
     skipped = SkippedRows()
-    path = put(tmp_path, "a.csv", b"n,t\xe9xt\n1,one\n2,two\n")
+    path = write_file(tmp_path, "a.csv", b"n,t\xe9xt\n1,one\n2,two\n")
     assert list(read_documents([path], skipped=skipped)) == []
     assert [error.line for error in skipped.first] == [1]
 
 
 def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
-    assert "more than once" in str(complaint(put(tmp_path, "a.csv", "text,text\na,b\n")))
+    assert "more than once" in str(read_error(write_file(tmp_path, "a.csv", "text,text\na,b\n")))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_of_json(tmp_path: Path, line: str, problem: str) -> None:
-    path = put(tmp_path, "a.jsonl", f'{{"text": "one"}}\n\n{line}\n{{"text": "two"}}\n')
-    error = complaint(path)
+    path = write_file(tmp_path, "a.jsonl", f'{{"text": "one"}}\n\n{line}\n{{"text": "two"}}\n')
+    error = read_error(path)
     assert error.line == 3
     assert problem in error.problem
     assert len(str(error)) < 600, "an error does not quote a whole line"
@@ -159,15 +159,17 @@ def test_a_bad_line_of_json(tmp_path: Path, line: str, problem: str) -> None:
 
 
 def test_a_parquet_file_without_such_a_column(tmp_path: Path) -> None:
-    error = complaint(put(tmp_path, "a.parquet", parquet(review=["one"])), column="revue")
+    error = read_error(write_file(tmp_path, "a.parquet", parquet(review=["one"])), column="revue")
     assert "no column 'revue'" in str(error)
     assert "did you mean 'review'?" in str(error)
 
 
 def test_a_parquet_column_of_numbers_is_no_text(tmp_path: Path) -> None:
-    assert "found 1 under 'n', expected a text" in str(complaint(put(tmp_path, "a.parquet", parquet(n=[1])), "n"))
+    assert "found 1 under 'n', expected a text" in str(
+        read_error(write_file(tmp_path, "a.parquet", parquet(n=[1])), "n")
+    )
 
 
 def test_a_parquet_file_cut_short(tmp_path: Path) -> None:
-    whole = as_form(".parquet", TEXTS)
-    assert "not a whole parquet file" in str(complaint(put(tmp_path, "a.parquet", whole[: len(whole) // 2])))
+    whole = encode_texts(".parquet", TEXTS)
+    assert "not a whole parquet file" in str(read_error(write_file(tmp_path, "a.parquet", whole[: len(whole) // 2])))

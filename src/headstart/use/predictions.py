@@ -25,7 +25,7 @@ from headstart.reading.skipped import SkippedRows, parse_rows
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
 from headstart.use.classifier import CHUNK, Prediction, TextClassifier
 
-FORMS = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
+OUTPUT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 STANDARD = "-"
 Row = dict[str, Any]
 
@@ -56,8 +56,10 @@ def predict_file(
     Several processes share the work, and one of them is to `write`.
     """
     form = ".jsonl" if out == STANDARD else "".join(Path(out).suffixes[-1:]).lower()
-    if form not in FORMS:
-        raise OutputError(f"{out} ends in {form or 'nothing'!r}, and predictions are written as {', '.join(FORMS)}")
+    if form not in OUTPUT_SUFFIXES:
+        raise OutputError(
+            f"{out} ends in {form or 'nothing'!r}, and predictions are written as {', '.join(OUTPUT_SUFFIXES)}"
+        )
     counts: Counter[str | None] = Counter()
     added = ["predicted", *(f"probability:{label}" for label in classifier.class_names)]
     with _open(source, text, second, skipped, log) as (columns, rows):
