@@ -17,7 +17,7 @@ from headstart.errors import DataError
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
 
-Ids = NDArray[Any]
+Row = NDArray[Any] | list[int]
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class EncodedExamples:
         first = tokenizer.encode_batch([row.text for row in rows])
         paired = any(row.second is not None for row in rows)
         second = tokenizer.encode_batch([row.second or "" for row in rows]) if paired else None
-        ids: list[NDArray[np.int32]] = []
-        segments: list[NDArray[np.int8]] = []
+        ids: list[list[int]] = []
+        segments: list[list[int]] = []
         truncated = 0
         for i, row in enumerate(rows):
             pair = second[i] if second is not None and row.second is not None else None
@@ -54,25 +54,20 @@ class EncodedExamples:
             truncated += len(tokenizer.wrap(first[i], pair)[0]) > len(row_ids)
             if not row_ids:  # an empty text without special tokens: no model takes an empty sequence
                 row_ids, row_segments = [next(t for t in (tokenizer.end, tokenizer.unknown, 0) if t is not None)], [0]
-            ids.append(np.array(row_ids, dtype=np.int32))
-            segments.append(np.array(row_segments, dtype=np.int8))
-        return cls(
-            np.concatenate(ids) if ids else np.zeros(0, np.int32),
-            np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            np.concatenate(segments) if paired else None,
-            labels,
-            truncated,
-        )
+            ids.append(row_ids)
+            segments.append(row_segments)
+        return cls.from_rows(ids, segments if paired else None, labels, truncated)
 
     @classmethod
-    def from_rows(cls, ids: Sequence[Ids], segments: Sequence[Ids] | None = None) -> EncodedExamples:
-        """Rows of ids without labels."""
+    def from_rows(
+        cls, ids: Sequence[Row], segments: Sequence[Row] | None = None, labels: Ints | None = None, truncated: int = 0
+    ) -> EncodedExamples:
         return cls(
-            np.concatenate(ids).astype(np.int32),
+            np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32),
             np.cumsum([0, *map(len, ids)], dtype=np.int64),
             None if segments is None else np.concatenate(segments).astype(np.int8),
-            np.full(len(ids), -1),
-            truncated=0,
+            np.full(len(ids), -1) if labels is None else labels,
+            truncated,
         )
 
     def batch(self, rows: Ints) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +15,10 @@ from headstart.cli.console import log, print_json, size
 from headstart.cli.torchrun import cores_per_process, process_group
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from headstart.store.store import Store
-    from headstart.store.writer import Progress as Written
+    from headstart.store.writer import Progress as StoreProgress
 
 
 def tokens(
@@ -67,7 +69,7 @@ def tokens(
                 column=column,
                 blank_lines=blank_lines,
                 skip_bad=skip_bad,
-                repeat=_times(repeat or []),
+                repeat=_repeat_counts(repeat or []),
                 on_progress=bar,
                 parallel=parallel,
             )
@@ -88,37 +90,39 @@ def tokens(
         _print_lines(result, store)
 
 
-def _times(pairs: list[str]) -> dict[str, int]:
+def _repeat_counts(pairs: list[str]) -> dict[str, int]:
     """
-    >>> _times(["reviews.txt=5"])
+    >>> _repeat_counts(["reviews.txt=5"])
     {'reviews.txt': 5}
     """
     from headstart.errors import ConfigError
 
-    found = {name: times for name, _, times in (pair.rpartition("=") for pair in pairs)}
+    counts = {name: count for name, _, count in (pair.rpartition("=") for pair in pairs)}
     wrong = [pair for pair in pairs if not pair.rpartition("=")[2].isdecimal()]
-    if wrong or "" in found:
+    if wrong or "" in counts:
         raise ConfigError(
             "repeat", [f"{pair!r} is no file and number: write it as reviews.txt=5" for pair in wrong or pairs]
         )
-    return {name: int(times) for name, times in found.items()}
+    return {name: int(count) for name, count in counts.items()}
 
 
-class _Bar:
-    """What the store's progress does to the bar on the screen, if there is one."""
+class _ProgressBar:
+    """Draws the progress of a store, where stderr is a terminal, and remembers what came last."""
 
-    def __init__(self, show: Callable[[Written], None]) -> None:
-        self._show = show
-        self.documents = 0
-        self.kept = 0
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._began = bar, time.monotonic()
+        self._task = bar.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
+        self.documents = self.kept = 0
 
-    def __call__(self, progress: Written) -> None:
+    def __call__(self, progress: StoreProgress) -> None:
         self.documents, self.kept = progress.documents, progress.kept
-        self._show(progress)
+        rate = (self.documents - self.kept) / max(time.monotonic() - self._began, 1e-9)
+        fields: dict[str, Any] = {"documents": self.documents, "rate": rate, "megabytes": progress.bytes / 1e6}
+        self._bar.update(self._task, completed=progress.bytes, total=progress.total, **fields)
 
 
 @contextmanager
-def _progress_bar(wanted: bool) -> Iterator[_Bar]:
+def _progress_bar(wanted: bool) -> Iterator[_ProgressBar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -130,20 +134,8 @@ def _progress_bar(wanted: bool) -> Iterator[_Bar]:
         TextColumn("{task.fields[megabytes]:,.1f} MB"),
         TimeElapsedColumn(),
     )
-    began = time.monotonic()
-    with Progress(*columns, console=screen, transient=True, disable=not (wanted and screen.is_terminal)) as drawn:
-        task = drawn.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
-
-        def show(progress: Written) -> None:
-            rate = (progress.documents - progress.kept) / max(time.monotonic() - began, 1e-9)
-            fields: dict[str, Any] = {
-                "documents": progress.documents,
-                "rate": rate,
-                "megabytes": progress.bytes / 1e6,
-            }
-            drawn.update(task, completed=progress.bytes, total=progress.total, **fields)
-
-        yield _Bar(show)
+    with Progress(*columns, console=screen, transient=True, disable=not (wanted and screen.is_terminal)) as bar:
+        yield _ProgressBar(bar)
 
 
 def _result(store: Store, rate: float | None) -> dict[str, Any]:

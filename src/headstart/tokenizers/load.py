@@ -46,12 +46,9 @@ def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
 
 
 def _read_folder(folder: Path) -> tokenizers.Tokenizer:
-    if (folder / FILE).exists():
-        return _read_json(folder / FILE)
-    if (folder / "vocab.json").exists() or (folder / "merges.txt").exists():
-        return _read_byte_level(folder / "vocab.json", folder / "merges.txt")
-    if (folder / "vocab.txt").exists():
-        return _read_wordpiece(folder / "vocab.txt")
+    for name in (FILE, "vocab.json", "merges.txt", "vocab.txt"):
+        if (folder / name).exists():
+            return read_tokenizer(folder / name)
     candidates = sorted(folder.glob("*.model"))
     if len(candidates) > 1:
         names = ", ".join(path.name for path in candidates)
@@ -82,10 +79,17 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         ) from error
 
 
+def _json_object(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+        raise ValueError(f"found a JSON {type(value).__name__} and no object")
+    return value
+
+
 def _read_json(path: Path) -> tokenizers.Tokenizer:
     with reading(path, "a tokenizer.json as the tokenizers library writes it"):
-        description = json.loads(path.read_bytes())
-        if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
+        description = _json_object(path)
+        if not isinstance(description.get("model"), dict):
             raise ValueError('found JSON without a "model"')
         # Truncation and padding are the caller's to decide, and encoding must not be random.
         description |= {"truncation": None, "padding": None}
@@ -98,7 +102,9 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     """BERT's vocab.txt: one piece a line, the id is the number of the line."""
     with reading(path, "one piece a line, as in BERT's vocab.txt"):
         ids = {piece: number for number, piece in enumerate(path.read_text(encoding="utf-8").split("\n")) if piece}
-        settings = _settings(path.with_name("tokenizer_config.json"))
+    config = path.with_name("tokenizer_config.json")
+    with reading(config, "the settings of a tokenizer, as transformers writes them"):
+        settings = _json_object(config) if config.exists() else {}
     unknown = next((name for name in NAMES["unknown"] if name in ids), None)
     if unknown is None:
         raise TokenizerError(
@@ -118,22 +124,12 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     return add_post_processor(_add_specials(tokenizer))
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    with reading(path, "the settings of a tokenizer, as transformers writes them"):
-        settings = json.loads(path.read_bytes())
-        if not isinstance(settings, dict):
-            raise ValueError("found JSON that is no table")
-        return settings
-
-
 def _read_byte_level(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
     """GPT-2's and RoBERTa's pair of files: piece -> id, and the merges, best first."""
     with reading(vocabulary, "a table of pieces and their ids, as in GPT-2's vocab.json"):
-        ids = json.loads(vocabulary.read_bytes())
-        if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
-            raise ValueError("found JSON that is no table of whole numbers")
+        ids = _json_object(vocabulary)
+        if not all(isinstance(number, int) for number in ids.values()):
+            raise ValueError("found values that are no whole numbers")
     missing = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - set(ids))
     if missing:
         raise TokenizerError(

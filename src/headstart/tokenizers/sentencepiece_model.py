@@ -49,10 +49,6 @@ class Kind(IntEnum):
     UNUSED = 5
     BYTE = 6
 
-    @classmethod
-    def made_by_text(cls) -> tuple[Kind, ...]:
-        return cls.NORMAL, cls.USER_DEFINED, cls.UNUSED
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -101,17 +97,15 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
     trained, 3 how a text is normalised.
     """
     pieces: list[Piece] = []
-    trainer: dict[int, int | bytes] | None = None
-    normalizer: dict[int, int | bytes] | None = None
+    specs: dict[int, dict[int, int | bytes]] = {}
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(dict(_fields(_bytes(value)))))
-        elif number == 2:
-            trainer = dict(_fields(_bytes(value)))
-        elif number == 3:
-            normalizer = dict(_fields(_bytes(value)))
-    if not pieces or trainer is None or normalizer is None:
+        elif number in (2, 3):
+            specs[number] = dict(_fields(_bytes(value)))
+    if not pieces or len(specs) < 2:
         raise ValueError(f"found {len(pieces)} pieces and then the end of the file")
+    trainer, normalizer = specs[2], specs[3]
     if sum(piece.kind is Kind.UNKNOWN for piece in pieces) != 1:
         raise ValueError("found no piece, or more than one, for what is unknown")
     algorithm = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}.get(_int(trainer.get(3, 1)), "unnamed")
@@ -259,7 +253,9 @@ def _splits(model: SentencePieceModel, vocabulary: Sequence[str]) -> list[pre_to
         splits.append(pre_tokenizers.Split(SPACE, "merged_with_next"))
     if model.algorithm == "unigram":
         # A text that spells out a control symbol is text: cut before its last character, `<s|>`, it is not found.
-        spelled = {text for text in vocabulary if len(text) > 1} - set(model.texts(*Kind.made_by_text()))
+        spelled = {text for text in vocabulary if len(text) > 1} - set(
+            model.texts(Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)
+        )
         heads: dict[str, list[str]] = {}
         for text in sorted(spelled):
             heads.setdefault(text[-1], []).append(re.escape(text[:-1]))
