@@ -35,6 +35,7 @@ from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_
 from headstart.model.model import Model
 from headstart.model.presets import CLASSIFIERS
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.wording import reason
 
 FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DISTILBERT, MPNET, GPT2)}
 
@@ -124,8 +125,8 @@ def fetch(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # no network, no such name, no right to it: the hub's client has a class for each
-        reason = str(error).strip().split("\n", 1)[0].removeprefix("Got: ")
-        raise CheckpointError(f"there is no folder {name} here, and the hub did not give it: {reason}") from None
+        problem = reason(error).removeprefix("Got: ")
+        raise CheckpointError(f"there is no folder {name} here, and the hub did not give it: {problem}") from None
 
 
 def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:

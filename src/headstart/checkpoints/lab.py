@@ -28,6 +28,7 @@ from headstart.files import new_file
 from headstart.model.model import Model
 from headstart.model.positions import sinusoidal
 from headstart.model.presets import preset
+from headstart.wording import reason
 
 ROWS = 5000  # of the lab's table of sinusoids
 TABLE = {
@@ -115,12 +116,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a file that is damaged or of another kind
-        reason = str(error).split("\n", 1)[0]
         if isinstance(error, pickle.UnpicklingError):
             problem = "holds more than tensors and was not opened, since it could run code"
         else:
             problem = "cannot be read as a torch file, is it truncated?"
-        raise CheckpointError(f"{path} {problem} ({reason})") from None
+        raise CheckpointError(f"{path} {problem} ({reason(error)})") from None
     if isinstance(content, dict) and isinstance(content.get("model_state_dict"), dict):
         content = content["model_state_dict"]
     if not isinstance(content, dict) or not all(

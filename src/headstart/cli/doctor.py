@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headstart.cli.console import console, log, log_skipped, print_json, table
 from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
+from headstart.wording import plural
 
 if TYPE_CHECKING:
     from headstart.reading.examples import Examples
@@ -96,7 +97,7 @@ def _print_report(report: Report, screen: Console) -> None:
     for finding in report.findings:
         screen.print("", _entry(finding, folder), sep="\n")
     counts = Counter(finding.severity for finding in report.findings)
-    total = ", ".join(_number(counts[severity], severity) for severity in SEVERITIES if counts[severity])
+    total = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
     screen.print(Text(f"\n{total or 'nothing found wrong'}", style="bold"))
     for unexamined in report.unexamined:
         screen.print(Text(f"not examined: {unexamined}", style="dim"))
@@ -174,10 +175,6 @@ def _print_removed(
     screen.print(Text(f"\nwritten to {out}:", style="bold"))
     for name, reasons in removed.items():
         total = sum(reasons.values())
-        kept = _number(len(splits[name].rows) - total, "row")
+        kept = plural(len(splits[name].rows) - total, "row")
         by_reason = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
         screen.print(Text(f"  {name}.jsonl  {kept}, {total} removed" + (f" ({by_reason})" if by_reason else "")))
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from headstart.cli.console import console, print_json, table
 from headstart.errors import ConfigError
+from headstart.wording import plural
 
 if TYPE_CHECKING:
     from headstart.use.explanation import AttentionMaps, Explanation
@@ -99,7 +100,7 @@ def _show(screen: Console, found: Explanation) -> None:
         screen.print(weights, highlight=False)
         if len(found.words) > TOP:
             rest = len(found.words) - TOP
-            screen.print(f"and {rest} word{'s' if rest > 1 else ''} of less weight", highlight=False)
+            screen.print(f"and {plural(rest, 'word')} of less weight", highlight=False)
     screen.print()
     for sentence in notes(found):
         screen.print(Text(sentence), highlight=False)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from headstart.errors import DataError
 from headstart.reading.columns import guess_text_column
-from headstart.reading.lines import base_suffix, check_suffix, missing_path_hint, read_lines, reason
+from headstart.reading.lines import base_suffix, check_suffix, missing_path_hint, read_lines
 from headstart.reading.skipped import SkippedRows, parse_rows, raise_or_skip
 from headstart.reading.tables import TABLE_SUFFIXES, as_text, open_table
+from headstart.wording import reason
 
 DOCUMENT_SUFFIXES = (".txt", *TABLE_SUFFIXES)
 

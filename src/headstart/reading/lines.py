@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from headstart.errors import DataError, did_you_mean
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows
+from headstart.wording import reason
 
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
@@ -65,12 +66,6 @@ def missing_path_hint(path: Path) -> str:
         names = []
     hint = did_you_mean(path.name, names)
     return hint if hint.startswith("did you mean") else "check the spelling and the folder you are in"
-
-
-def reason(error: BaseException) -> str:
-    """The message of the system or of a library, its first line."""
-    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return message.partition("\n")[0] or type(error).__name__
 
 
 # Bytes

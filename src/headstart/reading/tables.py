@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headstart.errors import DataError, did_you_mean
-from headstart.reading.lines import Lines, check_suffix, decode, open_bytes, open_seekable, read_lines, reason
+from headstart.reading.lines import Lines, check_suffix, decode, open_bytes, open_seekable, read_lines
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
+from headstart.wording import reason
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".tsv")
 MAX_FIELD = 1 << 26  # characters in one csv field: far above any document, far below a machine's memory

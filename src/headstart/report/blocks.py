@@ -178,10 +178,6 @@ def memory_unit(values: Iterable[float]) -> tuple[float, str]:
     return (2.0**30, "GiB") if max(values, default=0) > 4 * 2**30 else (2.0**20, "MiB")
 
 
-def number_of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def some(items: Sequence[Any]) -> Sequence[Any]:
     """At most MOST_ROWS of them, evenly, the last among them."""
     every = -(-len(items) // MOST_ROWS)

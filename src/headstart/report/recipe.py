@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headstart.config import to_toml
-from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, number_of, values_of
+from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, values_of
 from headstart.report.records import Arm, Study
 from headstart.runs.manifest import Manifest
 from headstart.runs.study import StudyData
+from headstart.wording import plural
 
 SURROUNDINGS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
 
@@ -59,7 +60,7 @@ def _settings_tables(arms: Sequence[Arm], noun: str) -> list[Table]:
 
 def shared(settings: Mapping[str, str], noun: str) -> Table:
     """The settings that are the same in every run, folded away."""
-    title = f"The same in every {noun}: {number_of(len(settings), 'setting')}"
+    title = f"The same in every {noun}: {plural(len(settings), 'setting')}"
     return Table(("setting", "value"), tuple(settings.items()), folded=title)
 
 

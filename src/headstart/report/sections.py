@@ -27,7 +27,6 @@ from headstart.report.blocks import (
     in_points,
     measured,
     memory_unit,
-    number_of,
     p_value,
     signed,
     some,
@@ -39,6 +38,7 @@ from headstart.report.recipe import again, doctor, settings
 from headstart.report.records import Run, Study
 from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate
 from headstart.studies.verdict import label_worth
+from headstart.wording import plural
 
 USUAL = {"full": 0, "scratch": 1, "frozen": 2}  # the look of the first arm of each mode
 
@@ -53,9 +53,7 @@ def summary(study: Study) -> str:
     comparison = study.comparison
     runs = sum(len(arm.runs) for arm in (comparison.curves or comparison.arms))
     texts = f"{comparison.rows:,} test texts, " if comparison.rows else ""
-    return (
-        f"{texts}{len(comparison.labels)} classes, {number_of(len(comparison.arms), 'arm')}, {number_of(runs, 'run')}"
-    )
+    return f"{texts}{len(comparison.labels)} classes, {plural(len(comparison.arms), 'arm')}, {plural(runs, 'run')}"
 
 
 def of_study(study: Study) -> list[Section]:

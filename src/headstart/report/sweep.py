@@ -16,20 +16,20 @@ from headstart.report.blocks import (
     Words,
     measured,
     memory_unit,
-    number_of,
     values_of,
 )
 from headstart.report.charts import Point
 from headstart.report.recipe import shared, surroundings, the_study_again
 from headstart.report.records import SweepStudy
 from headstart.runs.sweep import Sweep, Trial, plain, shown
+from headstart.wording import plural
 
 
 def summary(study: SweepStudy) -> str:
     """What was tried, in a line."""
     sweep = study.sweep
     kind = "grid of" if sweep.kind == "grid" else "search over"
-    return f"{kind} {_listed([_named(name) for name in sweep.swept])}, {number_of(len(sweep.trials), 'trial')}"
+    return f"{kind} {_listed([_named(name) for name in sweep.swept])}, {plural(len(sweep.trials), 'trial')}"
 
 
 def headline(study: SweepStudy) -> str:
@@ -62,7 +62,7 @@ def verdict(study: SweepStudy) -> tuple[str, ...]:
     ends["not done yet"] = len(sweep.trials) - sum(ends.values())
     if done < len(sweep.trials):
         counts = ", ".join(f"{count} {how}" for how, count in ends.items() if count)
-        sentences.append(f"{number_of(len(sweep.trials), 'trial')}: {counts}.")
+        sentences.append(f"{plural(len(sweep.trials), 'trial')}: {counts}.")
     return tuple(sentences)
 
 

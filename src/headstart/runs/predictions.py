@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headstart.errors import DataError
 from headstart.files import new_file
+from headstart.wording import reason
 
 PROBABILITY = "probability:"  # and the name of the class
 
@@ -123,8 +124,7 @@ def read_scored(path: Path, split: str) -> list[ScoredText]:
     try:
         return _scored_texts(pq.read_table(path, columns=list(ScoredText._fields), filters=[("split", "=", split)]))
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise DataError(path, f"it does not hold the predictions of a run ({reason})") from None
+        raise DataError(path, f"it does not hold the predictions of a run ({reason(error)})") from None
 
 
 def read_correct(path: Path, split: str) -> NDArray[np.bool_] | None:

@@ -44,6 +44,7 @@ from headstart.studies.labelled import fingerprint, read_splits, subset
 from headstart.studies.outcomes import Arm, compare_arms
 from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.training.hardware import pick_device
+from headstart.wording import reason
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -120,7 +121,7 @@ class Study:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
                 finetune(settings, run.folder, splits=self.splits, resume=True, keep_model=run.keep_model, log=log)
         except (TrainingError, torch.OutOfMemoryError) as error:
-            write_json(run.failure, {"error": str(error).splitlines()[0]})
+            write_json(run.failure, {"error": reason(error)})
             return False
         run.failure.unlink(missing_ok=True)
         return True

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from headstart.errors import ConfigError, MissingExtra, OutputError
 from headstart.studies.locks import wait_for_lock
+from headstart.wording import reason
 
 if TYPE_CHECKING:
     import optuna
@@ -255,7 +256,7 @@ def _root_cause(error: BaseException) -> str:
     """The first line of it. A session that is used again after an error complains of its own state only."""
     while inner := error.__cause__ or (error.__context__ if "rollback()" in str(error) else None):
         error = inner
-    return str(error).strip().split("\n", 1)[0]
+    return reason(error)
 
 
 def without_password(url: str) -> str:

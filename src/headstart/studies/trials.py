@@ -25,6 +25,7 @@ from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import p_values_against_best
 from headstart.training.driver import open_run
+from headstart.wording import plural, reason
 
 ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
 INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first is not looked at
@@ -80,7 +81,7 @@ class Trials:
         except (MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise
-            ended = {"error": f"out of memory: {str(error).splitlines()[0]}" if str(error) else "out of memory"}
+            ended = {"error": f"out of memory: {reason(error)}"}
         else:
             ended = {}
         if ended:
@@ -170,4 +171,4 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def waiting(count: int) -> str:
-    return f"waiting for {count} trial{'s' if count > 1 else ''} that other processes have"
+    return f"waiting for {plural(count, 'trial')} that other processes have"

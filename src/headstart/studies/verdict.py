@@ -18,6 +18,7 @@ from math import floor, log10
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Estimate, RunScores, WorthResult
 from headstart.studies.contrasts import PRETRAINED, BaseArms, Contrasts, excludes_zero, is_significant
+from headstart.wording import plural
 
 TRAINED = {"full": "with every weight trained", "frozen": "with the head alone trained"}
 DEGENERATE = {
@@ -74,11 +75,7 @@ def _gap(estimate: Estimate) -> str:
 
 
 def _seeds(arm: ArmResult) -> str:
-    return _count(len(arm.runs), "seed")
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    return plural(len(arm.runs), "seed")
 
 
 def _round(budget: float) -> int:
@@ -329,7 +326,7 @@ def label_worth(worth: WorthResult, arm: str, reference: str, budgets: Sequence[
     else:
         matched = f"as well as {reference} with about {_rounded_value(worth, worth.value):,}"
     interval = _budget_interval(worth, least, most)
-    return f"With {_count(worth.labels, 'label')} {arm} does {matched} (95 % interval {interval})"
+    return f"With {plural(worth.labels, 'label')} {arm} does {matched} (95 % interval {interval})"
 
 
 def _saving(worth: WorthResult) -> str:
@@ -338,7 +335,7 @@ def _saving(worth: WorthResult) -> str:
             return "pretraining is worth more labels than you have"
         saved = _rounded_value(worth, worth.value) - worth.labels
         if saved > 0:
-            return f"pretraining is worth about {_count(saved, 'label')}"
+            return f"pretraining is worth about {plural(saved, 'label')}"
     if worth.value is not None and worth.high is not None and worth.high < worth.labels:
         return "pretraining is not worth a label here"
     return "whether pretraining is worth any labels cannot be told"

@@ -18,6 +18,7 @@ import torch
 from headstart.errors import ConfigError
 from headstart.parallel import SINGLE, Parallel
 from headstart.training.settings import HardwareSettings
+from headstart.wording import reason
 
 Asked = Literal["auto", "float32", "bf16"]
 
@@ -90,7 +91,7 @@ def bf16_problem(device: torch.device | str) -> str | None:
         by_x, by_weight = torch.autograd.grad(product.sum(), (x, weight))
         right = bool((product == 32).all() and (by_x == 8).all() and (by_weight == 16).all())
     except RuntimeError as error:
-        return str(error).split("\n", 1)[0]
+        return reason(error)
     return None if right else "the product was wrong"
 
 

@@ -38,6 +38,7 @@ from headstart.training.schedule import lr_factor, reinitialise_top, unfreeze_to
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel, checkpoint_activations
 from headstart.training.stepper import build_stepper
+from headstart.wording import reason
 
 READ_EVERY = {"cpu": 1, "cuda": 16}  # steps between reads of their losses: a GPU is waited for then
 
@@ -150,10 +151,9 @@ class Loop:
         self.pending.add(PendingStep(self.epoch, self.step, self.settings.lr * factor, self.tokens, names, values))
 
     def _out_of_memory(self, batch: Batch, error: Exception) -> str:
-        reason = str(error).split("\n", 1)[0]
         return (
             f"out of memory at step {self.step + 1}, with {batch.ids.shape[0]} tokens in {self.micro_batches} "
-            f"micro-batches (longest sequence {batch.longest}): lower batch_size or window ({reason})"
+            f"micro-batches (longest sequence {batch.longest}): lower batch_size or window ({reason(error)})"
         )
 
     def _evaluate(self, epoch: float) -> Evaluated:

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from headstart.errors import ConfigError, TrainingError
 from headstart.parallel import Parallel, timeout
+from headstart.wording import reason
 
 T = TypeVar("T")
 
@@ -78,8 +79,8 @@ def process_group() -> Iterator[ProcessGroup]:
             raise
         address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise TrainingError(
-            f"the processes of this run did not all meet at {address} within {seconds:g} s ({_reason(error)}): start "
-            "all of them, with an address that each can reach"
+            f"the processes of this run did not all meet at {address} within {seconds:g} s ({reason(error)[:200]}): "
+            "start all of them, with an address that each can reach"
         ) from None
     try:
         yield ProcessGroup(rank, size)
@@ -87,7 +88,7 @@ def process_group() -> Iterator[ProcessGroup]:
         if not _is_lost_connection(error):  # a connection that broke is no fault of this process
             raise
         raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({_reason(error)}): start it again; "
+            f"a process of this run is gone, or was silent for {seconds:g} s ({reason(error)[:200]}): start it again; "
             "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
         ) from None
     finally:
@@ -133,8 +134,4 @@ def _fresh_prefix(store: Any, rank: int, size: int, seconds: float) -> str:
 
 def _is_lost_connection(error: RuntimeError) -> bool:
     """Whether it is about the other processes: torch has a class for some of what gloo and NCCL raise."""
-    return isinstance(error, dist.DistError) or any(word in _reason(error) for word in CONNECTION_WORDS)
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0][:200]
+    return isinstance(error, dist.DistError) or any(word in reason(error)[:200] for word in CONNECTION_WORDS)

@@ -31,6 +31,7 @@ from headstart.training.optim import Optimizers
 from headstart.training.padding import pad_batch
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel, total_norm
+from headstart.wording import reason
 
 WARMUP_STEPS = 1  # steps of one size before it is captured: kernels are chosen and compiled in them
 MAX_GRAPHS = 64  # sizes that are captured: each graph holds memory of its own
@@ -270,8 +271,9 @@ class CompiledStepper:
             if not (self.compiled and type(error).__module__.startswith(COMPILERS)):
                 raise
             if self.required:
-                reason = str(error).strip().split("\n", 1)[0]
-                raise TrainingError(f"the layers cannot be compiled here ({reason}): train with --compile no") from None
+                raise TrainingError(
+                    f"the layers cannot be compiled here ({reason(error)}): train with --compile no"
+                ) from None
         self.discard()
         self.close()
         return self.stepper.step(batch, number, micro_batches, lr_factor)

@@ -38,6 +38,7 @@ from headstart.model.positions import rotate
 from headstart.reading.examples import Text
 from headstart.tokenizers.special_tokens import add_post_processor, find_layouts
 from headstart.use.classifier import TextClassifier, calibrated
+from headstart.wording import reason
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts
@@ -248,8 +249,9 @@ class OnnxClassifier:
             )
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # neither library raises anything narrower
-            reason = str(error).split("\n", 1)[0]
-            raise CheckpointError(f"{folder} cannot be read as an ONNX export ({reason}): export it again") from None
+            raise CheckpointError(
+                f"{folder} cannot be read as an ONNX export ({reason(error)}): export it again"
+            ) from None
         return cls(session, tokenizer, description)
 
     def probabilities(self, texts: Sequence[Text]) -> Floats:

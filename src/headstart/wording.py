@@ -1,0 +1,17 @@
+"""Words that messages in every room need."""
+
+from __future__ import annotations
+
+
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "run"), plural(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what the system or a library says went wrong."""
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return message.strip().partition("\n")[0] or type(error).__name__
