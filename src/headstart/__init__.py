@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headstart.version import __version__ as __version__
+from headstart.version import __version__
 
 if TYPE_CHECKING:
-    from headstart.use.classifier import TextClassifier as TextClassifier
-    from headstart.use.estimator import HeadstartClassifier as HeadstartClassifier
+    from headstart.api import compare, finetune, load, pretrain
+    from headstart.use.classifier import TextClassifier
+    from headstart.use.estimator import HeadstartClassifier
+
+__all__ = ["HeadstartClassifier", "TextClassifier", "__version__", "compare", "finetune", "load", "pretrain"]
+
+# Each is imported when it is first used: torch and scikit-learn take seconds.
+_MODULES = dict.fromkeys(("compare", "finetune", "load", "pretrain"), "headstart.api")
+_MODULES |= {"TextClassifier": "headstart.use.classifier", "HeadstartClassifier": "headstart.use.estimator"}
+_OLD_NAMES = {"Classifier": "TextClassifier"}  # of version 0.1.0
 
 
 def __getattr__(name: str) -> Any:
-    """What users ask for by name; torch and scikit-learn come in with it, and not before."""
-    if name in ("TextClassifier", "Classifier"):  # the second is its name in version 0.1.0
-        from headstart.use.classifier import TextClassifier
+    name = _OLD_NAMES.get(name, name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
 
-        return TextClassifier
-    if name == "HeadstartClassifier":
-        from headstart.use.estimator import HeadstartClassifier
 
-        return HeadstartClassifier
-    raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,7 @@ from tests.studies.example_data import corpus, write_reviews
 from .command_line import run
 
 TINY = ["--change", "width=32", "--change", "layers=1", "--change", "heads=2", "--change", "feed_forward=32"]
-PRETRAIN = ["--vocabulary", "300", *TINY, "--steps", "2"]
+PRETRAIN = ["--vocabulary", "320", *TINY, "--steps", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,30 @@ def test_a_folder_of_labels_is_data() -> None:
     assert Path("runs/finetune-texts").is_dir()
 
 
+def test_compare_takes_the_data_and_nothing_else() -> None:
+    command = ["compare", "reviews.txt", "--seeds", "1", "--steps", "1", "--window", "16"]
+    first = run(*command)
+    assert first.exit_code == 0, first.stderr
+    opening = first.stderr.splitlines()
+    assert opening[0] == "study folder: runs/compare-reviews"
+    assert sum(line.startswith("no --init: a `small` model from scratch") for line in opening) == 1
+    assert "\nscratch " in first.stdout and "\ntfidf " in first.stdout and "\nfull " not in first.stdout
+    again = run(*command, "--jobs", "2")
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    more = run(*command, "--seed", "1", "--jobs", "2", "--json")  # in the same folder: the data are the same
+    assert more.exit_code == 0, more.stderr
+    assert [path.name for path in Path("runs").iterdir()] == ["compare-reviews"]
+    asked = run(*command, "--arms", "full", "--out", "other")
+    assert (asked.exit_code, "needs a model folder" in asked.stderr) == (2, True)
+
+
+def test_compare_after_a_kill_before_the_study_was_written() -> None:
+    Path("study/tokenizer").mkdir(parents=True)
+    Path("study/tokenizer/tokenizer.json").write_text("half of one")
+    command = ["compare", "reviews.txt", "--seeds", "1", "--steps", "1", "--window", "16", "--out", "study"]
+    assert run(*command).exit_code == 0
+
+
 def test_sweep_takes_the_data_and_goes_on() -> None:
     command = ["sweep", "reviews.txt", "--init", "base", "--grid", "lr=1e-3,1e-2", "--steps", "1"]
     assert run(*command).stderr.startswith("study folder: runs/sweep-reviews\n")
@@ -80,11 +104,11 @@ def test_pretrain_takes_text() -> None:
     assert done.exit_code == 0, done.stderr
     assert done.stderr.splitlines()[:3] == [
         "run folder: runs/pretrain-corpus",
-        "training a tokenizer of at most 300 tokens on corpus.txt",
+        "training a tokenizer of at most 320 tokens on corpus.txt",
         "encoding corpus.txt into the token store runs/pretrain-corpus-tokens/store",
     ]
     model = json.loads(Path("runs/pretrain-corpus/model/config.json").read_text())
-    assert (model["model"]["vocabulary"], model["model"]["family"]) == (300, "headstart")
+    assert (model["model"]["vocabulary"], model["model"]["family"]) == (320, "headstart")
     assert "is done already" in run("pretrain", "corpus.txt", *PRETRAIN).stderr
     assert run("finetune", "reviews.txt", "--init", "runs/pretrain-corpus", "--steps", "1").exit_code == 0
 

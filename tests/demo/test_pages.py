@@ -161,7 +161,8 @@ def test_no_link_of_a_page_leads_nowhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_python_of_a_page_runs(page: str) -> None:
+def test_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(compile(block, page, "exec"), {})
 

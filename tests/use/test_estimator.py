@@ -63,6 +63,13 @@ def test_a_preset_trains_its_own_tokenizer() -> None:
     assert model.predict(TEXTS[:3]).shape == (3,)
 
 
+def test_valid_is_the_old_name_of_valid_share(base: Path) -> None:
+    old, new = made(base, epochs=1, valid=0.4), made(base, epochs=1, valid_share=0.4)
+    first, second = (model.fit(TEXTS, LABELS).classifier_.result for model in (old, new))
+    assert first is not None and first.rows == {"train": 54, "valid": 36}
+    assert first == second
+
+
 def test_pairs(base: Path) -> None:
     model = made(base, epochs=1).fit([(text, "tale") for text in TEXTS], LABELS)
     assert model.predict(np.array([["witty", "dull"]])).shape == (1,)
@@ -143,7 +150,8 @@ def test_the_others_on_texts(base: Path, fitted: HeadstartClassifier) -> None:
         (["a", 3.5], ["a", "b"], {}, "text 2 is 3.5, expected a string"),
         (["a", "b"], ["x", "x"], {}, "all 2 labels are"),
         (["a", "b"], [["x", "y"], ["x", "z"]], {}, "2 dimensions"),
-        (TEXTS, LABELS, {"valid": 1.5}, "valid is 1.5, and must be a share"),
+        (TEXTS, LABELS, {"valid_share": 1.5}, "valid_share is 1.5, and must be a share"),
+        (TEXTS, LABELS, {"valid": 1.5}, "valid_share is 1.5, and must be a share"),
     ],
 )
 def test_bad_input(base: Path, texts: Any, labels: Any, changes: dict[str, Any], words: str) -> None:
@@ -160,4 +168,4 @@ def test_someone_who_looks_on_sees_a_bar(base: Path, capsys: pytest.CaptureFixtu
     made(base, epochs=1).fit(TEXTS, LABELS)
     assert capsys.readouterr().out == ""
     made(base, epochs=1, progress=True).fit(TEXTS, LABELS)
-    assert "valid 0." in capsys.readouterr().out or "valid 1." in capsys.readouterr().out
+    assert "valid accuracy " in capsys.readouterr().out

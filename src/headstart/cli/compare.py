@@ -82,13 +82,9 @@ def show(comparison: Comparison) -> None:
 
 def scores_table(comparison: Comparison) -> Table:
     """Each arm on test, the best first, its accuracy with the 95 % interval."""
-    columns = ["test", ">runs", ">accuracy", "", ">macro-F1", ">calibration"]
-    rows = table(*columns, *([">leak-free"] if comparison.leaked else []))
-    for arm in sorted(comparison.arms, key=lambda arm: -arm.scores["accuracy"].value):
-        accuracy = arm.scores["accuracy"]
-        cells = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", f"{accuracy.low:.3f} to {accuracy.high:.3f}"]
-        cells += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
-        cells += [] if arm.leak_free is None else [f"{arm.leak_free['accuracy'].value:.4f}"]
+    (name, *columns), *arms = comparison.table()
+    rows = table(name, *(f">{column}" for column in columns))
+    for cells in arms:
         rows.add_row(*cells)
     return rows
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from headstart.cli.console import console, log, print_json, table
-from headstart.errors import CheckpointError, ConfigError, TokenizerError
-
-if TYPE_CHECKING:
-    from headstart.model.model import Model
-    from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.errors import ConfigError
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")]
 
@@ -42,19 +38,20 @@ def generate_text(
     A text that outgrows the model's window goes on: the model then sees its last tokens, between half a window and a
     whole one.
     """
-    from headstart.use.generate import Generated, Sampling, stream
+    from headstart.use.generate import Generated, Sampling
+    from headstart.use.language_model import LanguageModel
 
     asked = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = Sampling.from_mapping(asked, "generate")
     if count < 1:
         raise ConfigError("generate", [f"count is {count}, and must be at least 1"])
-    model, tokenizer = _open(folder)
+    model = LanguageModel.load(folder)
     if temperature == 0 and (count > 1 or top_k is not None or top_p < 1):
         log("at temperature 0 the likeliest token is taken, whatever top-k, top-p and seed: try --temperature 0.8")
     texts: list[dict[str, object]] = []
     remarks: dict[str, None] = {}  # in order, each once
     for number in range(seed, seed + count):
-        parts = stream(model, tokenizer, prompt, replace(settings, seed=number), cache=not no_cache)
+        parts = model.stream(prompt, cache=not no_cache, **{**asked, "seed": number})
         if not as_json:
             typer.echo("\n" * bool(texts) + prompt, nl=False)
         for part in parts:
@@ -78,10 +75,9 @@ def fill_masks(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
     """Fill the gaps of a text with a masked model: the likeliest tokens, with their probabilities."""
-    from headstart.use.fill import fill
+    from headstart.use.language_model import LanguageModel
 
-    model, tokenizer = _open(folder)
-    filled = fill(model, tokenizer, text, top)
+    filled = LanguageModel.load(folder).fill(text, top)
     completed = filled[0].candidates[0].text
     if as_json:
         print_json({"text": text, "completed": completed, "masks": [asdict(mask) for mask in filled]})
@@ -94,17 +90,3 @@ def fill_masks(
         screen.print(rows, highlight=False)
         screen.print()
     screen.print(Text(completed), highlight=False)
-
-
-def _open(folder: Path) -> tuple[Model, Tokenizer]:
-    """A language model and its tokenizer, from a model folder or from the run folder that it is in."""
-    from headstart.checkpoints.exchange import open_model
-
-    if not folder.is_dir():
-        raise CheckpointError(f"there is no folder {folder}: give a model folder, or a run folder")
-    checkpoint = open_model(folder)
-    if checkpoint.tokenizer is None:
-        raise TokenizerError(
-            f"{folder} holds a model and no tokenizer: put the tokenizer.json that it was trained with beside it"
-        )
-    return checkpoint.model, checkpoint.tokenizer

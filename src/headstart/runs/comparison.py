@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any, Literal
 
 ALPHA = 0.05  # a p-value below it is significant
@@ -113,6 +114,29 @@ class Comparison:
                     leak_free=None if found.leak_free is None else _turned(found.leak_free),
                 )
         return None
+
+    def table(self) -> list[list[str]]:
+        """Each arm on test, the best first, its accuracy with the 95 % interval; the first row names the columns."""
+        rows = [["test", "runs", "accuracy", "", "macro-F1", "calibration", *(["leak-free"] if self.leaked else [])]]
+        for arm in sorted(self.arms, key=lambda arm: -arm.scores["accuracy"].value):
+            accuracy = arm.scores["accuracy"]
+            row = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", f"{accuracy.low:.3f} to {accuracy.high:.3f}"]
+            row += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
+            rows.append([*row, *([] if arm.leak_free is None else [f"{arm.leak_free['accuracy'].value:.4f}"])])
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([*(line.rstrip() for line in lines), "", *self.verdict])
+
+    def _repr_html_(self) -> str:
+        """The table and the verdict, for a notebook."""
+        head, *rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.table()]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
+        return f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>{verdict}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""

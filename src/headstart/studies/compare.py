@@ -18,7 +18,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ from headstart.studies.baselines import KINDS, baseline
 from headstart.studies.claims import claim, fingerprint_of, key_of
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import build_classifier, finetune, open_base
-from headstart.studies.labelled import fingerprint, read_splits, subset
+from headstart.studies.labelled import fingerprint, read_splits, subset, train_tokenizer_on
 from headstart.studies.outcomes import Arm, compare_arms
 from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.training.hardware import pick_device
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 MODES = ("scratch", "frozen", "full")
+PRESET = "small"  # what is trained from scratch where no base is named
+TOKENIZER = "tokenizer"  # in the study folder, where the training set gave it
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
 SHARED = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # one budget for every arm
 INTERRUPTS = {signal.SIGINT}
@@ -226,15 +228,34 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     splits = read_splits(settings, log)
     _check_splits(settings, splits)
     budgets = _budgets(settings, splits["train"])
+    prints = fingerprint(splits)
+    _check_folder(Path(out), prints)
+    if not settings.init:
+        settings = _without_base(settings, splits["train"], Path(out), log)
     bases = _bases(settings)
     arms = _arms(settings, bases)
     _check_reference(settings, arms)
     _check_arms(settings, arms, bases, len(splits["train"].class_names))
-    prints = fingerprint(splits)
     plan = tuple(_plan(settings, Path(out), arms, bases, budgets, len(splits["train"].rows), prints))
     study = Study(settings, Path(out), splits, plan)
-    _open_folder(study, prints)
+    _write_folder(study, prints)
     return study
+
+
+def _without_base(settings: CompareSettings, train: Examples, folder: Path, log: Log) -> CompareSettings:
+    """What can be compared without a pretrained model: a preset from scratch, its tokenizer trained on the texts."""
+    log(
+        f"no --init: a `{PRESET}` model from scratch is compared with the baselines. To learn what pretraining buys, "
+        "name a model folder with --init; `headstart pretrain TEXT` and `headstart import` make one"
+    )
+    changes: dict[str, Any] = {"init": (PRESET,)}
+    if settings.arms == CompareSettings.arms:
+        changes["arms"] = "scratch"
+    if settings.tokenizer is None:
+        changes["tokenizer"] = str(folder / TOKENIZER)
+        if StudyFolder(folder).data() is None:  # in a study that was begun it is there
+            train_tokenizer_on(train.rows, folder / TOKENIZER)
+    return replace(settings, **changes)
 
 
 def _why(run: Planned) -> str:
@@ -422,23 +443,30 @@ def _check_arms(settings: CompareSettings, arms: Sequence[Arm], bases: Mapping[s
 # --- the folder ---
 
 
-def _open_folder(study: Study, prints: Mapping[str, str]) -> None:
-    """Write down what the study is; where it was begun before, on the same data, go on with it."""
-    folder = study.folder
+def _check_folder(folder: Path, prints: Mapping[str, str]) -> None:
+    """A folder that is new, or that of a study of the same data, which goes on."""
     if folder.is_file():
         raise OutputError(f"{folder} is a file, and a folder for the study was meant: name another")
-    on_disk = StudyFolder(folder)
-    before = on_disk.data()
+    before = StudyFolder(folder).data()
     if before is not None:
         changed = [name for name in prints if before.fingerprint.get(name) != prints[name]]
         if changed:
             raise OutputError(
                 f"{folder} holds a study of other data ({', '.join(changed)} differ): name another folder for this one"
             )
-    elif folder.is_dir() and holds_something(folder):
+    elif folder.is_dir() and holds_something(folder) and not _only_tokenizer(folder):
         raise OutputError(f"{folder} holds something that is no comparison: name another folder")
-    else:
-        splits = study.splits
+
+
+def _only_tokenizer(folder: Path) -> bool:
+    """Whether nothing was written but the tokenizer of a study without a base, which was killed then."""
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {TOKENIZER}
+
+
+def _write_folder(study: Study, prints: Mapping[str, str]) -> None:
+    """Write down what the study is."""
+    on_disk, splits = StudyFolder(study.folder), study.splits
+    if on_disk.data() is None:
         on_disk.write_data(
             StudyData(
                 fingerprint=prints,

@@ -87,7 +87,7 @@ def _tokenizer(settings: PretrainSettings, folder: Path, parallel: Parallel, log
         skipped = SkippedRows() if settings.skip_bad else None
         how = {"column": settings.column, "blank_lines": bool(settings.blank_lines)}
         documents = read_documents(settings.corpus or (), skipped=skipped, **how)  # type: ignore[arg-type]
-        Tokenizer.train((document.text for document in documents), kind="bpe", size=size).save(folder)
+        Tokenizer.train((document.text for document in documents), size=size).save(folder)
     parallel.barrier()
     return Tokenizer.load(folder)
 

@@ -6,16 +6,19 @@ import hashlib
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from headstart.errors import ConfigError, DataError
 from headstart.reading.examples import Example, Examples, read_examples
 from headstart.reading.skipped import SkippedRows, summary_lines
 from headstart.reading.split import split
 from headstart.studies.settings import LabelledSettings
+from headstart.tokenizers.tokenizer import Tokenizer
 
 SPLITS = ("train", "valid", "test")
+VOCABULARY = 8000  # of a tokenizer that is trained on the labelled texts
 VALID_SHARE = 0.1  # of the training file, where no valid file is given
 
 
@@ -50,6 +53,12 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     if len(labels) < 2:
         raise DataError(settings.data, f"all rows have the label {labels[0]!r}" if labels else "no row has a label")
     return {name: found[name] for name in SPLITS if name in found}
+
+
+def train_tokenizer_on(rows: Iterable[Example], folder: Path) -> None:
+    """A tokenizer for a model without one of its own, trained on the labelled texts themselves."""
+    texts = (text for row in rows for text in (row.text, row.second) if text is not None)
+    Tokenizer.train(texts, kind="bpe", size=VOCABULARY).save(folder)
 
 
 def subset(examples: Examples, count: int, seed: int) -> Examples:

@@ -27,6 +27,7 @@ from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Floats
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Example, Examples, Text
+from headstart.runs.run import Result, RunFolder
 from headstart.training.hardware import choose_precision, pick_device
 from headstart.training.inference import classify
 
@@ -71,11 +72,15 @@ class TextClassifier:
         self.temperature = checkpoint.temperature
         self.window = self.model.config.window
         self.precision = choose_precision("auto", self.device)
+        self.result: Result | None = None
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", parallel: Parallel = SINGLE) -> TextClassifier:
-        """From a run folder, a model folder, or a `transformers` folder with a classifier head."""
-        return cls(open_model(str(folder)), device, parallel, where=str(folder))
+        """From a run folder, whose scores become `result`; a model folder; or a `transformers` folder."""
+        classifier = cls(open_model(str(folder)), device, parallel, where=str(folder))
+        run = RunFolder(folder)
+        classifier.result = run.result() if run.done else None
+        return classifier
 
     def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
         """A prediction for each text (or pair), in order."""

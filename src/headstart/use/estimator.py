@@ -8,10 +8,8 @@ reviews.predict(["A tender, witty book."])
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,26 +21,26 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from headstart.errors import ConfigError
 from headstart.model.presets import PRESETS
 from headstart.reading.examples import Example, Examples, Text
-from headstart.runs.events import Evaluated, OnEvent, Step
 from headstart.studies.finetune import finetune
+from headstart.studies.labelled import VALID_SHARE, train_tokenizer_on
 from headstart.studies.settings import FinetuneSettings
-from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.classifier import TextClassifier, to_example
+from headstart.use.progress import show_progress
 
 Texts = Sequence[Text] | NDArray[Any]
-PIECES = 8000  # of a tokenizer that is trained on the texts themselves
 FEWEST = 10  # texts from which some are kept aside to choose on
 
 
 class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier: `fit(texts, labels)`, then `predict`, `predict_proba`, `score`.
 
-    base       a model folder, or a preset such as "small", which starts with fresh weights
-    mode       "full", "frozen" or "scratch"; by default full from a folder, scratch from a preset
-    tokenizer  a tokenizer folder; a preset without one has a tokenizer trained on the texts it is fitted to
-    valid      share of the texts that is kept aside to choose the epoch and the temperature on
-    settings   any other setting of `headstart finetune`, as {"schedule": "constant"}
-    progress   a bar while it trains; by default on a terminal and in a notebook
+    base         a model folder, or a preset such as "small", which starts with fresh weights
+    mode         "full", "frozen" or "scratch"; by default full from a folder, scratch from a preset
+    tokenizer    a tokenizer folder; a preset without one has a tokenizer trained on the texts it is fitted to
+    valid_share  share of the texts that is kept aside to choose the epoch and the temperature on
+    settings     any other setting of `headstart finetune`, as {"schedule": "constant"}
+    progress     a bar while it trains; by default on a terminal and in a notebook
+    valid        the name of valid_share in version 0.1.0
 
     Texts are strings, or pairs of strings. Labels are whatever they are; `classes_` has them in order.
     """
@@ -57,10 +55,11 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int = 8,
         lr: float = 1e-4,
         seed: int = 0,
-        valid: float = 0.1,
+        valid_share: float = VALID_SHARE,
         device: str = "auto",
         settings: Mapping[str, Any] | None = None,
         progress: bool | None = None,
+        valid: float | None = None,
     ) -> None:
         self.base = base
         self.mode = mode
@@ -69,10 +68,11 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.lr = lr
         self.seed = seed
-        self.valid = valid
+        self.valid_share = valid_share
         self.device = device
         self.settings = settings
         self.progress = progress
+        self.valid = valid
 
     def fit(self, X: Texts, y: Sequence[Any]) -> Self:  # noqa: N803 (scikit-learn's name)
         """Train on texts and their labels."""
@@ -84,17 +84,17 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "fit", [f"all {len(texts)} labels are {self.classes_[0]!r}: there is nothing to tell apart"]
             )
         rows = [to_example(text, i, str(k)) for i, (text, k) in enumerate(zip(texts, numbers, strict=True), 1)]
-        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
-            settings = self._settings(Path(place), texts)
-            with _bar(self.progress) as on_event:
-                finetune(settings, Path(place) / "run", splits=self._splits(rows, numbers), on_event=on_event)
-            self.classifier_ = TextClassifier.load(Path(place) / "run", self.device)
+        with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+            settings = self._settings(Path(folder), rows)
+            with show_progress(self.progress) as (on_event, _):
+                finetune(settings, Path(folder) / "run", splits=self._splits(rows, numbers), on_event=on_event)
+            self.classifier_ = TextClassifier.load(Path(folder) / "run", self.device)
         return self
 
     def predict(self, X: Texts) -> Any:  # noqa: N803
         """A label for each text."""
-        chances = self.predict_proba(X)
-        return self.classes_[chances.argmax(1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
 
     def predict_proba(self, X: Texts) -> Any:  # noqa: N803
         """(n, C): the calibrated probability of each class, in the order of `classes_`."""
@@ -107,13 +107,12 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array = False
         return tags
 
-    def _settings(self, place: Path, texts: Sequence[Text]) -> FinetuneSettings:
+    def _settings(self, folder: Path, rows: Sequence[Example]) -> FinetuneSettings:
         fresh = self.base in PRESETS and not Path(self.base).is_dir()
         tokenizer = self.tokenizer
         if fresh and tokenizer is None:
-            plain = [text for each in texts for text in ((each,) if isinstance(each, str) else each)]
-            Tokenizer.train(plain, kind="bpe", size=PIECES).save(place / "tokenizer")
-            tokenizer = str(place / "tokenizer")
+            tokenizer = str(folder / "tokenizer")
+            train_tokenizer_on(rows, folder / "tokenizer")
         given = {
             "data": "X",
             "init": self.base,
@@ -131,9 +130,10 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train and valid, each class in both where it can be; a handful of texts is both."""
         from sklearn.model_selection import train_test_split
 
-        if not 0 < self.valid < 1:
-            raise ConfigError("fit", [f"valid is {self.valid}, and must be a share between 0 and 1"])
-        aside = max(len(self.classes_), round(self.valid * len(rows)))
+        share = self.valid_share if self.valid is None else self.valid
+        if not 0 < share < 1:
+            raise ConfigError("fit", [f"valid_share is {share}, and must be a share between 0 and 1"])
+        aside = max(len(self.classes_), round(share * len(rows)))
         if len(rows) < FEWEST or np.bincount(numbers).min() < 2 or len(rows) - aside < len(self.classes_):
             return {"train": Examples(tuple(rows)), "valid": Examples(tuple(rows))}
         train, valid = train_test_split(rows, test_size=aside, stratify=numbers, random_state=self.seed)
@@ -157,24 +157,3 @@ def _labels(given: Sequence[Any]) -> Any:
     if labels.ndim != 1:
         raise ConfigError("labels", [f"they have {labels.ndim} dimensions, expected one label for each text"])
     return labels
-
-
-@contextmanager
-def _bar(wanted: bool | None) -> Iterator[OnEvent | None]:
-    """Steps done and the accuracy on valid, where someone looks on."""
-    if not (wanted if wanted is not None else sys.stderr.isatty() or "ipykernel" in sys.modules):
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[valid]}"), TimeRemainingColumn())
-    with Progress(*columns) as progress:
-        task = progress.add_task("", total=None, valid="")
-
-        def on_event(event: object) -> None:
-            if isinstance(event, Step):
-                progress.update(task, total=event.total, completed=event.step)
-            elif isinstance(event, Evaluated):
-                progress.update(task, valid=f"valid {event.scores['accuracy']:.3f}")
-
-        yield on_event
