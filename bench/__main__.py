@@ -17,7 +17,7 @@ CASES = {
     "serve": "the service under load, against predict offline",
     "training": "the lab's language model against its plain form, fine-tuning against the Trainer of transformers",
     "growth": "how the cost of a step grows with length, width, vocabulary and batch",
-    "processes": "two processes on twice the batch, against one: weights copied, and split",
+    "processes": "two processes on twice the batch, against one: weights copied, and sharded",
     "saving": "what a checkpoint costs the training that goes on meanwhile",
 }
 

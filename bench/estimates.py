@@ -1,6 +1,6 @@
 """On paper: the bytes that a step moves between processes, and what that leaves of the speed of many cards.
 
-    python -m bench.estimates     docs/scaling.md with its tables made anew, as `make docs` writes it
+    python -m bench.estimates     docs/scaling.md with its tables renewed, as `make docs` writes it
 
 `moved` is checked by a test against what PyTorch's profiler counts. The rest follows from it, from the speeds that
 docs/scaling.md names, and from the assumptions below.
@@ -40,27 +40,27 @@ CARDS = (8, 64, 1024)
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def moved(model: Model, processes: int, *, split: bool, parts: int = 1) -> dict[str, int]:
-    """Bytes that each process hands to the collectives of one step, by kind; `parts` of the loss are told apart."""
+def moved(model: Model, processes: int, *, sharded: bool, parts: int = 1) -> dict[str, int]:
+    """Bytes that each process hands to the collectives of one step, by kind; the loss has so many `parts`."""
     layers, rest = weights(model)
-    told = 8 * parts  # the parts of the loss, as float64
-    if not split:
-        return {"all_reduce": told + FLOAT * sum(p.numel() for p in model.parameters() if p.requires_grad)}
+    loss_bytes = 8 * parts  # the parts of the loss, as float64
+    if not sharded:
+        return {"all_reduce": loss_bytes + FLOAT * sum(p.numel() for p in model.parameters() if p.requires_grad)}
     inner, outer = (FLOAT * padded(each, processes) for each in (layers, rest))
-    # A layer is gathered on the way there and again on the way back; what belongs to no layer stays gathered between.
+    # A layer is gathered in the forward pass and again in the backward pass; the rest stays gathered between.
     # One number more is the norm of all gradients.
-    return {"all_gather": 2 * inner + outer, "reduce_scatter": inner + outer, "all_reduce": told + FLOAT}
+    return {"all_gather": 2 * inner + outer, "reduce_scatter": inner + outer, "all_reduce": loss_bytes + FLOAT}
 
 
 def weights(model: Model) -> tuple[list[Tensor], list[Tensor]]:
     """The weights of the layers, and the others."""
     inner = {id(p) for p in model.backbone.layers.parameters()}
-    every = list(model.parameters())
-    return [p for p in every if id(p) in inner], [p for p in every if id(p) not in inner]
+    parameters = list(model.parameters())
+    return [p for p in parameters if id(p) in inner], [p for p in parameters if id(p) not in inner]
 
 
 def padded(tensors: Iterable[Tensor], processes: int) -> int:
-    """Numbers in tensors whose rows are dealt out among processes, each the same count: some rows are filled up.
+    """Numbers in tensors whose rows are divided over processes, as many to each: with rows of padding.
 
     Of (5, 3) and (4,), two processes have 6 rows of 3 and 4 of 1.
     """
@@ -82,9 +82,9 @@ def seconds(size: float, cards: int, collectives: int) -> float:
     return inside + between + collectives * LATENCY * math.log2(cards)
 
 
-def communication(model: Model, cards: int, *, split: bool, compute: float) -> tuple[float, float]:
+def communication(model: Model, cards: int, *, sharded: bool, compute: float) -> tuple[float, float]:
     """Seconds of a step that cards communicate, and how many of them do not overlap with compute."""
-    if split:
+    if sharded:
         layers, rest = (FLOAT * padded(each, cards) for each in weights(model))
         inner = seconds(3 * layers, cards, 3 * model.config.layers)
         outer = seconds(2 * rest, cards, 2)  # at the very beginning, and at the very end
@@ -110,8 +110,8 @@ def models() -> dict[str, tuple[ModelConfig, HeadConfig]]:
 
 def speeds(page: str) -> dict[str, float]:
     """Tokens a second of one card: those that the page names, and what a billion parameters would reach."""
-    found = re.findall(r"^\| `([\w-]+)`[^|]*\| ([\d,]+) <!-- speed -->", page, flags=re.M)
-    named = {name: float(number.replace(",", "")) for name, number in found}
+    matches = re.findall(r"^\| `([\w-]+)`[^|]*\| ([\d,]+) <!-- speed -->", page, flags=re.M)
+    named = {name: float(number.replace(",", "")) for name, number in matches}
     return named | {"1 B": SHARE * PEAK / (6 * _numel(Model.empty(*models()["1 B"])))}
 
 
@@ -121,17 +121,17 @@ def efficiency(page: str) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     speed = speeds(page)
-    for name, made in models().items():
-        model = Model.empty(*made)
+    for name, configs in models().items():
+        model = Model.empty(*configs)
         for cards in CARDS:
-            for split in (False, True):
+            for sharded in (False, True):
                 compute = TOKENS / speed[name]
-                total, exposed = communication(model, cards, split=split, compute=compute)
+                total, exposed = communication(model, cards, sharded=sharded, compute=compute)
                 small = min(TOKENS, TOGETHER / cards) / speed[name]
-                _, exposed_small = communication(model, cards, split=split, compute=small)
-                payload = moved(model, cards, split=split)
+                _, exposed_small = communication(model, cards, sharded=sharded, compute=small)
+                payload = moved(model, cards, sharded=sharded)
                 wire = (cards - 1) / cards * (sum(payload.values()) + payload["all_reduce"])  # that goes around twice
-                cells = [name, f"{_numel(model) / 1e6:,.0f} M", f"{cards:,}", "sharded" if split else "replicated"]
+                cells = [name, f"{_numel(model) / 1e6:,.0f} M", f"{cards:,}", "sharded" if sharded else "replicated"]
                 cells += [f"{wire / 1e6:,.0f}", f"{1000 * total:.2f}", _percent(compute, total)]
                 cells += [_percent(compute, exposed), _percent(small, exposed_small)]
                 yield f"| {' | '.join(cells)} |"
@@ -181,7 +181,7 @@ def _percent(compute: float, communication: float) -> str:
 
 
 def filled(page: str) -> str:
-    """The page with its tables made anew, each between <!-- its name … --> and <!-- end -->."""
+    """The page with its tables renewed, each between <!-- its name … --> and <!-- end -->."""
     for name, lines in {"efficiency": efficiency(page), "store": store(page)}.items():
         begin = page.index("-->", page.index(f"<!-- {name}")) + len("-->")
         page = "\n".join([page[:begin], "", *lines, "", page[page.index("<!-- end -->", begin) :]])

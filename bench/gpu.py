@@ -63,9 +63,9 @@ def shares(side: Side, milliseconds: float, steps: int = 16) -> Row:
         side.run(steps)
         torch.cuda.synchronize()
     took = dict.fromkeys(WORK, 0.0)
-    for each in profile.key_averages():
-        kind = next(kind for kind, pattern in WORK.items() if re.search(pattern, each.key))
-        took[kind] += each.self_device_time_total / 1000 / steps
+    for kernel in profile.key_averages():
+        kind = next(kind for kind, pattern in WORK.items() if re.search(pattern, kernel.key))
+        took[kind] += kernel.self_device_time_total / 1000 / steps
     took["nothing"] = max(0.0, milliseconds - sum(took.values()))
     return {f"share: {kind}": value / milliseconds for kind, value in took.items()}
 
@@ -92,9 +92,9 @@ def published(folder: Path, tiny: bool, head: str, sizes: dict[str, int] | None 
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     config = transformers.BertConfig(**(small if tiny else sizes or {}))
     torch.manual_seed(0)
-    made: Any = getattr(transformers, head)(config)
-    made.save_pretrained(folder)
-    return made
+    model: Any = getattr(transformers, head)(config)
+    model.save_pretrained(folder)
+    return model
 
 
 def their_loss(module: nn.Module, given: dict[str, torch.Tensor]) -> torch.Tensor:

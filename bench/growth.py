@@ -94,10 +94,12 @@ def main() -> None:
         for times in (0.5, 2, 4)
     ]
     for name, changes in cases:
-        found = step(**changes)
-        share = found.pop("flop/s") / limit
-        rows |= {f"{name}: {what}": value for what, value in found.items()} | {f"{name}: share": share}
-        print(f"{name:18} {found['ms']:8.1f} ms {found['tokens/s']:12,.0f} tok/s  {share:.2f} of the peak", flush=True)
+        figures = step(**changes)
+        share = figures.pop("flop/s") / limit
+        rows |= {f"{name}: {what}": value for what, value in figures.items()} | {f"{name}: share": share}
+        print(
+            f"{name:18} {figures['ms']:8.1f} ms {figures['tokens/s']:12,.0f} tok/s  {share:.2f} of the peak", flush=True
+        )
     rows |= parts()
     report("growth", rows)
 

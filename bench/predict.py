@@ -69,17 +69,17 @@ def main() -> None:
         small = int8(ours, folder, Path(name), made_up(200, 60, words))
         rows: dict[str, Any] = {}
         for kind, (pieces, count) in (("short", SHORT), ("long", LONG)):
-            found = race(peer, ours, small, made_up(count, pieces, words))
-            rows |= {f"{kind}: {what}": value for what, value in found.items()}
+            row = race(peer, ours, small, made_up(count, pieces, words))
+            rows |= {f"{kind}: {what}": value for what, value in row.items()}
     report("predict", rows)
 
 
-def int8(ours: TextClassifier, folder: Path, place: Path, texts: list[str]) -> OnnxClassifier:
+def int8(ours: TextClassifier, folder: Path, work: Path, texts: list[str]) -> OnnxClassifier:
     """The model in eight bits, through the gate: it may lose one in a hundred of the labels that the original gives."""
     lines = (f"{answer.label} ||| {text}\n" for answer, text in zip(ours.predict(texts), texts, strict=True))
-    (place / "valid.txt").write_text("".join(lines), encoding="utf-8")
-    export(str(folder), place / "int8", "onnx-int8", valid=str(place / "valid.txt"))
-    return OnnxClassifier.load(place / "int8")
+    (work / "valid.txt").write_text("".join(lines), encoding="utf-8")
+    export(str(folder), work / "int8", "onnx-int8", valid=str(work / "valid.txt"))
+    return OnnxClassifier.load(work / "int8")
 
 
 def race(peer: Any, ours: TextClassifier, small: OnnxClassifier, texts: list[str]) -> dict[str, Any]:
@@ -91,15 +91,15 @@ def race(peer: Any, ours: TextClassifier, small: OnnxClassifier, texts: list[str
         "float32": lambda: ours.probabilities(texts),
         "int8": lambda: small.probabilities(texts),
     }
-    took: dict[str, list[float]] = {side: [] for side in sides}
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(REPEATS):
         for side, run in sides.items():
-            took[side].append(seconds(run))
-    rate = {side: len(texts) / median(each) for side, each in took.items()}
-    found = {"pieces": float(ours.encode(texts).lengths.mean()), f"pipeline, texts/s (batch {best})": rate["pipeline"]}
+            times[side].append(seconds(run))
+    rate = {side: len(texts) / median(seconds) for side, seconds in times.items()}
+    row = {"pieces": float(ours.encode(texts).lengths.mean()), f"pipeline, texts/s (batch {best})": rate["pipeline"]}
     for side, goal in GOALS.items():
-        found |= {f"{side}, texts/s": rate[side], f"{side} ratio (goal {goal})": rate[side] / rate["pipeline"]}
-    return found
+        row |= {f"{side}, texts/s": rate[side], f"{side} ratio (goal {goal})": rate[side] / rate["pipeline"]}
+    return row
 
 
 def agree(peer: Any, ours: TextClassifier, texts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Weak scaling: twice the processes on twice the batch, each on one thread, against one; weights copied, and split.
+"""Weak scaling: twice the processes on twice the batch, each on one thread, against one; weights copied, and sharded.
 
     python -m bench processes
 
@@ -35,7 +35,7 @@ STEPS, REPEATS = 4, 3
 KINDS = {"1 process": (1, False), "2 processes": (2, False), "2 processes, split": (2, True)}
 
 
-def work(out: Path, batch: int, steps: int, split: bool) -> None:
+def work(out: Path, batch: int, steps: int, shard: bool) -> None:
     """What each process does: train on a batch for so many times `ROWS`; the first writes its loss and tokens/s."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -47,7 +47,7 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
             lr=1e-4,
             save_every=10**9,
             evaluate_every=10**9,
-            shard=split,
+            shard=shard,
             accumulate=batch // parallel.world_size,
         )
         losses, began = [], 0.0
@@ -61,26 +61,26 @@ def work(out: Path, batch: int, steps: int, split: bool) -> None:
             out.write_text(json.dumps({"loss": losses[0], "tokens": tokens}), encoding="utf-8")
 
 
-def start(processes: int, batch: int, steps: int, *, split: bool = False) -> dict[str, float]:
+def start(processes: int, batch: int, steps: int, *, shard: bool = False) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
+        out = Path(folder) / "result.json"
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        arguments = [str(out), str(batch), str(steps), str(int(split))]
+        arguments = [str(out), str(batch), str(steps), str(int(shard))]
         subprocess.run([*launcher, "-m", "bench.processes", *arguments], check=True, capture_output=True)
-        found: dict[str, float] = json.loads(out.read_text(encoding="utf-8"))
-        return found
+        result: dict[str, float] = json.loads(out.read_text(encoding="utf-8"))
+        return result
 
 
 def main() -> None:
     first = start(1, batch=2, steps=0)["loss"]
     figures: dict[str, list[float]] = {name: [] for name in KINDS}
     for _ in range(REPEATS):
-        for name, (processes, split) in KINDS.items():
-            found = start(processes, processes, STEPS, split=split)
-            if processes == 2 and not math.isclose(found["loss"], first, rel_tol=1e-5):
-                raise SystemExit(f"{name}: the first loss is {found['loss']}, and {first} in one process")
-            figures[name].append(found["tokens"])
-    row = {f"{name}, tokens/s": median(each) for name, each in figures.items()}
+        for name, (processes, shard) in KINDS.items():
+            result = start(processes, processes, STEPS, shard=shard)
+            if processes == 2 and not math.isclose(result["loss"], first, rel_tol=1e-5):
+                raise SystemExit(f"{name}: the first loss is {result['loss']}, and {first} in one process")
+            figures[name].append(result["tokens"])
+    row = {f"{name}, tokens/s": median(values) for name, values in figures.items()}
     one = median(figures["1 process"])
     row |= {f"share of twice one, {name}": median(figures[name]) / (2 * one) for name in KINDS if name != "1 process"}
     report("processes", {"first loss": first, **row})
@@ -88,6 +88,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        work(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), split=bool(int(sys.argv[4])))
+        work(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), shard=bool(int(sys.argv[4])))
     else:
         main()

@@ -48,7 +48,7 @@ class Load:
     texts: int = 0
     seconds: list[float] = field(default_factory=list)
     requests: int = 0
-    apart: float = 0.0
+    largest_difference: float = 0.0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
         with _service(folder) as (port, process):
             load, memory = asyncio.run(_run(options, port, process.pid, texts, expected))
         after = [_rate(offline, texts) for _ in range(3)]
-    alone, served = max(before + after), load.texts / (load.ends - load.counted_from)
+    offline_rate, served = max(before + after), load.texts / (load.ends - load.counted_from)
     report(
         "serve",
         {
@@ -71,11 +71,11 @@ def main(arguments: list[str] | None = None) -> None:
             "texts a request": options.texts,
             "pieces": float(offline.encode(texts).lengths.mean()),
             "requests": load.requests,
-            "largest difference": load.apart,
-            "offline, texts/s": alone,
-            "offline, fastest by slowest": alone / min(before + after),
+            "largest difference": load.largest_difference,
+            "offline, texts/s": offline_rate,
+            "offline, fastest by slowest": offline_rate / min(before + after),
             "served, texts/s": served,
-            f"ratio (goal {GOAL})": served / alone,
+            f"ratio (goal {GOAL})": served / offline_rate,
             "p50, s": median(load.seconds),
             "p95, s": quantiles(load.seconds, n=20)[-1],
             "MiB at 5 s": memory[0],
@@ -118,11 +118,11 @@ async def _client(port: int, requests: Iterator[tuple[bytes, list[Any]]], load: 
             raise SystemExit(f"bench serve: {head.splitlines()[0]}")
         answer = json.loads(await reader.readexactly(int(length[1])))
         now = time.monotonic()
-        for said, (label, shares) in zip(answer["predictions"], expected, strict=True):
-            apart = max(abs(said["probabilities"][name] - share) for name, share in shares.items())
-            load.apart = max(load.apart, apart)
-            if apart > CLOSE or (said["label"] != label and min(shares.values()) < 0.5 - CLOSE):
-                raise SystemExit(f"bench serve: {said}, and offline {label} with {shares}")
+        for prediction, (label, probabilities) in zip(answer["predictions"], expected, strict=True):
+            difference = max(abs(prediction["probabilities"][name] - p) for name, p in probabilities.items())
+            load.largest_difference = max(load.largest_difference, difference)
+            if difference > CLOSE or (prediction["label"] != label and min(probabilities.values()) < 0.5 - CLOSE):
+                raise SystemExit(f"bench serve: {prediction}, and offline {label} with {probabilities}")
         if load.counted_from <= now <= load.ends:
             load.texts += len(expected)
             load.seconds.append(now - asked)
@@ -142,11 +142,11 @@ def _service(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r":(\d+)/", process.stdout.readline())
-            if found is None:
+            match = re.search(r":(\d+)/", process.stdout.readline())
+            if match is None:
                 raise SystemExit("bench serve: the service did not begin")
             try:
-                yield int(found[1]), process
+                yield int(match[1]), process
             except (OSError, EOFError) as error:
                 raise SystemExit(f"bench serve: {error!r}; the service: {process.poll() or 'still there'}") from error
             process.terminate()
@@ -164,9 +164,9 @@ def _rate(classifier: TextClassifier, texts: list[str]) -> float:
 
 def _resident(pid: int) -> float:
     """MiB that a process holds."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
-    assert found is not None
-    return int(found[1]) / 1024
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    assert match is not None
+    return int(match[1]) / 1024
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -144,10 +144,10 @@ def _measure(side: str, text: Path, tokenizer: Path, workers: int) -> dict[str, 
             peak = max(peak, resident(process.pid))
             time.sleep(0.02)
         assert process.stdout is not None
-        said = process.stdout.read()
+        output = process.stdout.read()
     if process.returncode:
         raise SystemExit(f"bench tokens: the run of {side} ended with {process.returncode}")
-    return {**json.loads(said.splitlines()[-1]), "peak_mb": peak / 1e6}
+    return {**json.loads(output.splitlines()[-1]), "peak_mb": peak / 1e6}
 
 
 def resident(pid: int) -> int:

@@ -56,13 +56,13 @@ Inputs = Sequence[dict[str, Tensor]]
 class Given:
     """The same few batches over and over."""
 
-    made: Sequence[Batch]
+    batches: Sequence[Batch]
 
     def steps(self, epoch: int) -> int:
-        return len(self.made)
+        return len(self.batches)
 
     def batch(self, epoch: int, step: int) -> Batch:
-        return self.made[step % len(self.made)]
+        return self.batches[step % len(self.batches)]
 
 
 @dataclass
@@ -108,7 +108,7 @@ def peer(
     inputs = [{name: value.to(DEVICE) for name, value in each.items()} for each in inputs]
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
     called: Any = torch.compile(forward) if compiled and DEVICE.type == "cuda" else forward
-    place = 0
+    index = 0
 
     def cast() -> Any:
         return torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda")
@@ -116,45 +116,45 @@ def peer(
     def loss() -> float:
         module.eval()
         with torch.no_grad(), cast():
-            found = forward(module, inputs[0])
+            value = forward(module, inputs[0])
         module.train()
-        return float(found)
+        return float(value)
 
     def run(steps: int) -> None:
-        nonlocal place
+        nonlocal index
         for _ in range(steps):
             with cast():
-                found = called(module, inputs[place % len(inputs)])
-            found.backward()
+                value = called(module, inputs[index % len(inputs)])
+            value.backward()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            place += 1
+            index += 1
 
     return Side(loss, run)
 
 
 def race(name: str, sides: dict[str, Side], tokens: float, *, warm: int, steps: int, repeats: int) -> Row:
     """Compare losses, warm up, then time in turns: a row of figures. The first side is ours."""
-    losses = {side: each.loss() for side, each in sides.items()}
+    losses = {label: side.loss() for label, side in sides.items()}
     mine = next(iter(losses.values()))
-    if not all(math.isclose(mine, each, rel_tol=CLOSE) for each in losses.values()):
+    if not all(math.isclose(mine, loss, rel_tol=CLOSE) for loss in losses.values()):
         raise SystemExit(f"{name}: first losses differ, {losses}: nothing was timed")
-    for each in sides.values():
+    for side in sides.values():
         before = _forget()
-        each.run(warm)
-        each.memory = _peak() - before
+        side.run(warm)
+        side.memory = _peak() - before
     for _ in range(repeats):
-        for each in sides.values():
+        for side in sides.values():
             began = time.perf_counter()
-            each.run(steps)
+            side.run(steps)
             _wait()
-            each.seconds.append((time.perf_counter() - began) / steps)
+            side.seconds.append((time.perf_counter() - began) / steps)
     row: Row = {"first loss": mine}
-    took = {side: median(each.seconds) for side, each in sides.items()}
-    for side, each in sides.items():
-        row |= {f"{side}, ms a step": 1000 * took[side], f"{side}, tokens/s": tokens / took[side]}
-        row |= {f"{side}, GiB": each.memory}
+    took = {label: median(side.seconds) for label, side in sides.items()}
+    for label, side in sides.items():
+        row |= {f"{label}, ms a step": 1000 * took[label], f"{label}, tokens/s": tokens / took[label]}
+        row |= {f"{label}, GiB": side.memory}
     first, *others = sides
     for other in others:
         row |= {f"ratio to {other}": took[other] / took[first]}
@@ -179,9 +179,9 @@ def _peak() -> float:
 
 
 def _resident(what: str) -> float:
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
-    assert found is not None
-    return int(found[1]) / 2**20
+    value = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert value is not None
+    return int(value[1]) / 2**20
 
 
 def _wait() -> None:
@@ -282,15 +282,15 @@ def trainer(module: Any, inputs: Inputs, folder: Path) -> Side:
         def __len__(self) -> int:
             return len(inputs)
 
-        def __getitem__(self, place: int) -> dict[str, Tensor]:
-            return inputs[place]
+        def __getitem__(self, index: int) -> dict[str, Tensor]:
+            return inputs[index]
 
     def loss() -> float:
         module.eval()
         with torch.no_grad():
-            found = module(**inputs[0]).loss
+            value = module(**inputs[0]).loss
         module.train()
-        return float(found)
+        return float(value)
 
     def run(steps: int) -> None:
         arguments = transformers.TrainingArguments(

@@ -32,9 +32,9 @@ def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subpr
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every case in two processes, in one start."""
-    out = tmp_path_factory.mktemp("processes") / "found.pt"
+    out = tmp_path_factory.mktemp("processes") / "results.pt"
     run("copied", out.parent / "single", accumulate=2)  # a checkpoint of one process, for two to resume
     done = torchrun("-m", "tests.training.processes", str(out), *CASES)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -52,11 +52,11 @@ def _one_thread() -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_learn_what_one_learns_in_twice_the_micro_batches(found: dict[str, Any], name: str) -> None:
+def test_two_processes_learn_what_one_learns_in_twice_the_micro_batches(results: dict[str, Any], name: str) -> None:
     """The same stream of losses from the same seed, dropout and all; the weights, and how good they were."""
     micro_batches = CASES[name].get("accumulate", 1)
     single = run(name, shard=False, accumulate=2 * micro_batches)
-    both = found[name]
+    both = results[name]
     within = {"rel": 0, "abs": 0} if name in EXACT else {"rel": 1e-4, "abs": 1e-5}
     assert both["losses"] == pytest.approx(single["losses"], **within)
     assert both["gradients"] == pytest.approx(single["gradients"], rel=1e-4)
@@ -66,50 +66,50 @@ def test_two_processes_learn_what_one_learns_in_twice_the_micro_batches(found: d
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_goes_on_bit_for_bit(found: dict[str, Any], name: str) -> None:
-    whole, resumed = found[name], found[f"{name}, resumed"]
+def test_a_run_goes_on_bit_for_bit(results: dict[str, Any], name: str) -> None:
+    whole, resumed = results[name], results[f"{name}, resumed"]
     assert resumed["losses"] == whole["losses"][3:]
     assert all(torch.equal(value, whole["weights"][key]) for key, value in resumed["weights"].items())
 
 
-def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step(found: dict[str, Any]) -> None:
+def test_a_process_that_is_asked_to_stop_stops_all_after_the_same_step(results: dict[str, Any]) -> None:
     """They sync when they read their losses, every fourth step here, and never between."""
-    assert found["stop"] == {"steps": [8, 8], "syncs": 2, "last": "Saved", "stopped": True}
+    assert results["stop"] == {"steps": [8, 8], "syncs": 2, "last": "Saved", "stopped": True}
 
 
-def test_they_save_after_the_same_step_whatever_their_clocks_say(found: dict[str, Any]) -> None:
-    one, other = found["save steps"]
+def test_they_save_after_the_same_step_whatever_their_clocks_say(results: dict[str, Any]) -> None:
+    one, other = results["save steps"]
     assert one == other
     assert len(one) == 2  # the last two of four epochs
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_bytes_moved_are_those_of_the_formula(found: dict[str, Any], split: bool) -> None:
+@pytest.mark.parametrize("sharded", [False, True])
+def test_bytes_moved_are_those_of_the_formula(results: dict[str, Any], sharded: bool) -> None:
     """docs/scaling.md has it; nothing else is moved."""
     model = classifier(**PROFILED["all used"])
-    assert found[f"all used, {split}"] == moved(model, 2, split=split)
+    assert results[f"all used, {sharded}"] == moved(model, 2, sharded=sharded)
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_a_pooler_that_the_head_passes_by(found: dict[str, Any], split: bool) -> None:
-    """Copied, who took part is agreed on, 4 bytes a tensor; split, its gradients are not there to be moved."""
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_pooler_that_the_head_passes_by(results: dict[str, Any], sharded: bool) -> None:
+    """Copied, who took part is agreed on, 4 bytes a tensor; sharded, its gradients are not there to be moved."""
     model = classifier(**PROFILED["pooler"])
     assert model.backbone.pooler is not None
-    expected = moved(model, 2, split=split)
-    if split:
+    expected = moved(model, 2, sharded=sharded)
+    if sharded:
         expected["reduce_scatter"] -= 4 * padded(model.backbone.pooler.parameters(), 2)
     else:
         expected["all_reduce"] += 4 * len(list(model.parameters()))
-    assert found[f"pooler, {split}"] == expected
+    assert results[f"pooler, {sharded}"] == expected
 
 
-def test_each_process_writes_its_part_of_a_checkpoint(found: dict[str, Any]) -> None:
-    [folder] = (found["folder"] / "sharded").iterdir()
+def test_each_process_writes_its_part_of_a_checkpoint(results: dict[str, Any]) -> None:
+    [folder] = (results["folder"] / "sharded").iterdir()
     assert {"__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"} <= {path.name for path in folder.iterdir()}
 
 
-def test_a_damaged_part_of_a_checkpoint_is_noticed(found: dict[str, Any], tmp_path: Path) -> None:
-    shutil.copytree(found["folder"] / "sharded", tmp_path / "sharded")
+def test_a_damaged_part_of_a_checkpoint_is_noticed(results: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copytree(results["folder"] / "sharded", tmp_path / "sharded")
     [part] = (tmp_path / "sharded").glob("*/__1_0.distcp")
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
@@ -119,25 +119,25 @@ def test_a_damaged_part_of_a_checkpoint_is_noticed(found: dict[str, Any], tmp_pa
 
 
 @pytest.mark.parametrize("name", ["copied", "sharded", "sharded, averaged"])
-def test_what_two_processes_began_one_ends(found: dict[str, Any], name: str) -> None:
+def test_what_two_processes_began_one_ends(results: dict[str, Any], name: str) -> None:
     """Whoever reads a checkpoint need not be as many as wrote it, nor hold the weights as they did."""
-    single = run(name, found["folder"] / name, resume=True, shard=False)
-    assert single["losses"] == pytest.approx(found[name]["losses"][3:], rel=1e-4, abs=1e-5)
+    single = run(name, results["folder"] / name, resume=True, shard=False)
+    assert single["losses"] == pytest.approx(results[name]["losses"][3:], rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("shard", [False, True])
 @pytest.mark.parametrize("begun", ["single", "copied", "sharded"])
-def test_two_processes_go_on_with_what_was_begun_otherwise(found: dict[str, Any], begun: str, shard: bool) -> None:
-    resumed = found[f"{begun}, resumed with shard={shard}"]
-    assert resumed["losses"] == pytest.approx(found["copied"]["losses"][3:], rel=1e-4, abs=1e-5)
+def test_two_processes_go_on_with_what_was_begun_otherwise(results: dict[str, Any], begun: str, shard: bool) -> None:
+    resumed = results[f"{begun}, resumed with shard={shard}"]
+    assert resumed["losses"] == pytest.approx(results["copied"]["losses"][3:], rel=1e-4, abs=1e-5)
     for key, value in resumed["weights"].items():
-        torch.testing.assert_close(value, found["copied"]["weights"][key], rtol=0, atol=1e-4)
+        torch.testing.assert_close(value, results["copied"]["weights"][key], rtol=0, atol=1e-4)
 
 
-def test_processes_of_another_version_are_told_before_anything_is_written(found: dict[str, Any]) -> None:
-    assert len(found["other version"]) == 2
-    assert all("rank 1 has other code than rank 0" in said for said in found["other version"])
-    assert not (found["folder"] / "other").exists()
+def test_processes_of_another_version_are_told_before_anything_is_written(results: dict[str, Any]) -> None:
+    assert len(results["other version"]) == 2
+    assert all("rank 1 has other code than rank 0" in said for said in results["other version"])
+    assert not (results["folder"] / "other").exists()
 
 
 def test_a_single_process_is_a_parallel_context_too() -> None:
