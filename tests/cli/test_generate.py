@@ -90,7 +90,7 @@ def test_the_json_says_ids_and_why_it_stopped(home: Path) -> None:
     assert (text["stopped"], text["remarks"], result.stderr) == ("length", [], "")
 
 
-def test_remarks_go_to_the_other_stream(home: Path) -> None:
+def test_notes_go_to_the_other_stream(home: Path) -> None:
     long = run("generate", str(home / "causal"), "un deux " * 20, "--count", "2", "--temperature", "1")
     assert long.stderr.count("\n") == 2  # each once
     assert "the prompt has 41 tokens and the window 10: only its last 10 are read" in long.stderr

@@ -22,7 +22,16 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.generate import Context, Generated, Sampling, Spelling, choose, distribution, generate, stream
+from headstart.use.generate import (
+    Context,
+    Generated,
+    IncrementalDecoder,
+    Sampling,
+    distribution,
+    generate,
+    sample,
+    stream,
+)
 from tokenizers import pre_tokenizers
 
 WORDS = ("un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix")
@@ -284,7 +293,7 @@ def test_the_same_distributions_as_transformers() -> None:
 def test_tokens_are_drawn_as_often_as_the_distribution_says() -> None:
     logits, chosen = torch.tensor([0.1, 0.4, 0.2, 0.3]).log(), Sampling(temperature=1.0, top_k=3)
     chance = torch.Generator().manual_seed(0)
-    drawn = torch.tensor([choose(logits, chosen, chance) for _ in range(9000)]).bincount(minlength=4) / 9000
+    drawn = torch.tensor([sample(logits, chosen, chance) for _ in range(9000)]).bincount(minlength=4) / 9000
     torch.testing.assert_close(drawn, torch.tensor([0.0, 4 / 9, 2 / 9, 3 / 9]), rtol=0, atol=0.02)
 
 
@@ -358,21 +367,21 @@ def trained(request: pytest.FixtureRequest) -> Tokenizer:
 )
 def test_pieces_of_text_are_said_once_and_whole(trained: Tokenizer, prompt: str, text: str) -> None:
     before, after = trained.encode(prompt), trained.encode(text)
-    spelling = Spelling(trained, before)
-    pieces = [spelling.add(token) for token in after]
+    decoder = IncrementalDecoder(trained, before)
+    pieces = [decoder.add(token) for token in after]
     assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
-    pieces.append(spelling.rest())
-    assert "".join(pieces) == spelling.said == trained.decode(before + after)[len(trained.decode(before)) :]
+    pieces.append(decoder.finish())
+    assert "".join(pieces) == decoder.text == trained.decode(before + after)[len(trained.decode(before)) :]
 
 
 def test_half_a_character_is_said_at_the_end_alone() -> None:
     tokenizer = Tokenizer.train(["abc"], kind="bpe", size=262)
-    spelling = Spelling(tokenizer, tokenizer.encode("a"))
+    decoder = IncrementalDecoder(tokenizer, tokenizer.encode("a"))
     euro = tokenizer.encode("€")
     assert len(euro) == 3
-    assert [spelling.add(token) for token in euro] == ["", "", "€"]
-    assert spelling.add(euro[0]) == ""
-    assert spelling.rest() == "\ufffd"
+    assert [decoder.add(token) for token in euro] == ["", "", "€"]
+    assert decoder.add(euro[0]) == ""
+    assert decoder.finish() == "\ufffd"
 
 
 def test_the_continuation_keeps_its_space(words: Tokenizer) -> None:
@@ -391,15 +400,15 @@ def test_the_stream_is_the_text_as_it_comes(words: Tokenizer) -> None:
     assert "".join(map(str, pieces)) == whole.text
 
 
-def test_remarks_say_when_the_window_was_too_short(words: Tokenizer) -> None:
+def test_notes_say_when_the_window_was_too_short(words: Tokenizer) -> None:
     model = endless(tiny("lab"))
     short = "un deux"  # 3 tokens with the start
-    assert generate(model, words, short, Sampling(max_tokens=10)).remarks == ()  # the 13th is chosen by 12
-    assert generate(model, words, short, Sampling(max_tokens=11)).remarks == (
+    assert generate(model, words, short, Sampling(max_tokens=10)).notes == ()  # the 13th is chosen by 12
+    assert generate(model, words, short, Sampling(max_tokens=11)).notes == (
         "the text outgrew the window of 12 tokens: from there on each token was chosen by the last 6 to 12 before it",
     )
     long = generate(model, words, " ".join(WORDS * 2), Sampling(max_tokens=1))
-    assert long.remarks == ("the prompt has 21 tokens and the window 12: only its last 12 are read",)
+    assert long.notes == ("the prompt has 21 tokens and the window 12: only its last 12 are read",)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -49,22 +49,23 @@ def generate_text(
     if temperature == 0 and (count > 1 or top_k is not None or top_p < 1):
         log("at temperature 0 the likeliest token is taken, whatever top-k, top-p and seed: try --temperature 0.8")
     texts: list[dict[str, object]] = []
-    remarks: dict[str, None] = {}  # in order, each once
+    notes: dict[str, None] = {}  # in order, each once
     for number in range(seed, seed + count):
         parts = model.stream(prompt, cache=not no_cache, **{**asked, "seed": number})
         if not as_json:
             typer.echo("\n" * bool(texts) + prompt, nl=False)
         for part in parts:
             if isinstance(part, Generated):
-                texts.append({"seed": number, **asdict(part)})
-                remarks |= dict.fromkeys(part.remarks)
+                answer = {"text": part.text, "ids": part.ids, "stopped": part.stopped, "remarks": part.notes}
+                texts.append({"seed": number, **answer})
+                notes |= dict.fromkeys(part.notes)
             elif not as_json:
                 typer.echo(part, nl=False)  # at once: echo flushes
         if not as_json:
             typer.echo()
     if as_json:
         print_json({"prompt": prompt, **settings.to_mapping(), "texts": texts})
-    for line in remarks:
+    for line in notes:
         log(line)
 
 

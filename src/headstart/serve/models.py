@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from headstart.batches.encoding import EncodedExamples
@@ -25,7 +24,7 @@ from headstart.training.hardware import pick_device
 from headstart.training.inference import classify, tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explain import explain
-from headstart.use.generate import Generated, Sampling, stream
+from headstart.use.generate import Generated, Sampling, check_finite, stream
 from headstart.use.perturbation import ORDERS
 
 SORTED_BATCHES = 4  # batches of tokens that are predicted in one call, so that rows can be sorted by length
@@ -61,8 +60,7 @@ class ServedClassifier:
         classifier = self.classifier
         with torch.inference_mode():
             predicted = classify(classifier.model, encoded, classifier.precision, tokens=self.tokens // SORTED_BATCHES)
-        if not np.isfinite(predicted).all():
-            raise ModelError("the model's scores are no finite numbers: its weights are damaged")
+        check_finite(predicted)
         return calibrated(predicted, classifier.temperature)
 
     def explain(self, text: Text, *, faithfulness: bool) -> Iterator[dict[str, Any]]:

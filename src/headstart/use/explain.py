@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from headstart.errors import ConfigError, ModelError, did_you_mean
+from headstart.errors import ConfigError, did_you_mean
 from headstart.reading.examples import Text
 from headstart.use.attention_maps import attention_maps
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explanation import METHODS, Explanation, Method
+from headstart.use.generate import check_finite
 from headstart.use.integrated_gradients import integrated_gradients
 from headstart.use.perturbation import ORDERS, faithfulness, occlusion, predict_ids
 from headstart.use.words import tokenize
@@ -53,8 +52,7 @@ def explain(
     segments = None if tokenized.segments is None else [tokenized.segments]
     predicted = predict_ids(classifier, [tokenized.ids], segments)
     [probabilities] = calibrated(predicted, classifier.temperature)
-    if not np.isfinite(probabilities).all():
-        raise ModelError("the model's scores are no finite numbers: its weights are damaged, or its training diverged")
+    check_finite(probabilities)
     number = int(probabilities.argmax()) if label is None else names.index(label)
     completeness = None
     if method == "gradients":

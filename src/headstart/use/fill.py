@@ -1,9 +1,9 @@
-"""Words for the gaps in a text, by a masked model.
+"""Masks in a text, filled by a masked language model.
 
     fill(model, tokenizer, "Ce livre est [MASK].", top=2)[0].candidates
     # (Candidate(id=1234, piece='▁bon', probability=0.31, text='Ce livre est bon.'), …)
 
-Several gaps are filled independently: the model sees a mask in each while it says what could stand in any.
+Several masks are filled independently: the model sees a mask token in each of them.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.generate import check_fit, describe, not_text
+from headstart.use.generate import check_finite, check_vocabulary, describe, special_token_mask
 
 SPELLINGS = ("[MASK]", "<mask>")  # understood beside the tokenizer's own
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token for a gap. Its probability is among the whole vocabulary."""
+    """A token for a mask, and its probability among the whole vocabulary."""
 
     id: int
     piece: str
     probability: float
-    text: str  # with this token in its gap, and the likeliest in every other
+    text: str  # with this token, and the most probable one in every other mask
 
 
 @dataclass(frozen=True)
 class Filled:
-    """What a model would write in one gap, the likeliest first; special tokens are not offered."""
+    """The most probable tokens for one mask, in order; special tokens are left out."""
 
-    place: int  # of the mask among the text's tokens
+    place: int  # index of the mask among the text's tokens
     candidates: tuple[Candidate, ...]
 
 
 def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Filled]:
-    """The `top` likeliest tokens for each mask in a text."""
+    """The `top` most probable tokens for each mask in a text."""
     head = model.head.masked if isinstance(model.head, MaskedNextSentenceHead) else model.head
     if not isinstance(head, MaskedHead):
         raise ModelError(
             "gaps are filled by a bidirectional model with a masked head, and this is a "
             f"{describe(model)}: use `headstart generate` for a causal model, or pretrain a masked one"
         )
-    check_fit(model, tokenizer)
+    check_vocabulary(model, tokenizer)
     if top < 1:
         raise ConfigError("fill", [f"top is {top}, and must be at least 1"])
     ids = encode_masks(tokenizer, text)
@@ -64,12 +64,11 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Fi
         tokens = torch.tensor(wrapped, device=model.device)
         vectors = model.backbone(tokens, layout)[tokens == tokenizer.mask]  # (M, D)
         probabilities = head(vectors, layout, model.backbone).double().softmax(-1).cpu()  # (M, V)
-    if not probabilities.isfinite().all():
-        raise ModelError("the model's scores are no finite numbers: its weights are damaged, or its training diverged")
-    never = not_text(tokenizer, model.config.vocabulary)
-    likeliest = probabilities.masked_fill(never, -1).argsort(descending=True)[:, : int((~never).sum())]
+    check_finite(probabilities)
+    excluded = special_token_mask(tokenizer, model.config.vocabulary)
+    ranked = probabilities.masked_fill(excluded, -1).argsort(descending=True)[:, : int((~excluded).sum())]
     places = [place for place, token in enumerate(ids) if token == tokenizer.mask]
-    best = dict(zip(places, likeliest[:, 0].tolist(), strict=True))
+    best = dict(zip(places, ranked[:, 0].tolist(), strict=True))
 
     def candidate(gap: int, token: int) -> Candidate:
         chosen = best | {places[gap]: token}
@@ -77,7 +76,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Fi
         return Candidate(token, tokenizer.pieces([token])[0], float(probabilities[gap, token]), completed)
 
     return [
-        Filled(place, tuple(candidate(gap, token) for token in likeliest[gap, :top].tolist()))
+        Filled(place, tuple(candidate(gap, token) for token in ranked[gap, :top].tolist()))
         for gap, place in enumerate(places)
     ]
 
@@ -90,7 +89,7 @@ def encode_masks(tokenizer: Tokenizer, text: str) -> list[int]:
     if tokenizer.mask is None:
         raise TokenizerError("this tokenizer has no mask token, so no gap can be shown to the model")
     own = tokenizer.pieces([tokenizer.mask])[0]
-    spellings = "|".join(re.escape(spelling) for spelling in {own, *SPELLINGS})
+    spellings = "|".join(re.escape(decoder) for decoder in {own, *SPELLINGS})
     parts = re.split(rf"\s*(?:{spellings})", text)
     if len(parts) == 1:
         raise ConfigError("fill", ["the text has no gap to fill: write [MASK] where a word is missing"])
