@@ -37,7 +37,7 @@ def predict(
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
     from headstart.reading.skipped import SkippedRows
     from headstart.use.classifier import TextClassifier
-    from headstart.use.predictions import predict_file
+    from headstart.use.predict import predict_file
 
     require_files(source, out)
     skipped = SkippedRows() if skip_bad else None

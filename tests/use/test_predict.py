@@ -13,9 +13,9 @@ import pytest
 
 from headstart.errors import DataError, OutputError
 from headstart.reading.skipped import SkippedRows
-from headstart.use import predictions as module
+from headstart.use import predict as module
 from headstart.use.classifier import TextClassifier
-from headstart.use.predictions import predict_file
+from headstart.use.predict import predict_file
 from tests.studies.example_data import reviews
 
 TEXTS = [text for _, text in reviews(12, 4)]
