@@ -71,9 +71,9 @@ def _comparison(study: Path) -> dict[str, Any]:
             *(_difference(d.arm, d.reference, d.scores, d.holm) for d in comparison.differences),
             *_further_differences(study, comparison),
         ],
-        "budgets": sorted({arm.labels for arm in curves}),
+        "budgets": sorted({arm.budget for arm in curves}),
         "curves": {
-            name: {str(arm.labels): _rounded(arm.scores["accuracy"]) for arm in curves if arm.name == name}
+            name: {str(arm.budget): _rounded(arm.scores["accuracy"]) for arm in curves if arm.name == name}
             for name in dict.fromkeys(arm.name for arm in curves)
         },
         "verdict": list(comparison.verdict),

@@ -35,7 +35,7 @@ def test_answers_are_counted_over_all_seeds(books: Path) -> None:
         table = table.filter(pc.equal(table["split"], "test"))
         truth += table["label"].to_pylist()
         said += table["predicted"].to_pylist()
-    expected = confusion_matrix(truth, said, labels=list(study.comparison.labels))
+    expected = confusion_matrix(truth, said, labels=list(study.comparison.class_names))
     assert study.arms[0].confusion == tuple(map(tuple, expected.tolist()))
     assert sum(count for _, _, count in study.arms[0].bins) == len(truth)
 

@@ -54,7 +54,7 @@ def done(world: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 def test_every_arm_every_budget_every_seed(done: tuple[Path, Comparison]) -> None:
     folder, found = done
     assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "frozen", "full"]
-    assert {(arm.name, arm.labels): len(arm.runs) for arm in found.curves} == {
+    assert {(arm.name, arm.budget): len(arm.runs) for arm in found.curves} == {
         ("majority", 20): 2, ("majority", 120): 1, ("tfidf", 20): 2, ("tfidf", 120): 1,
         ("scratch", 20): 2, ("scratch", 120): 2, ("frozen", 20): 2, ("frozen", 120): 2,
         ("full", 20): 2, ("full", 120): 2,
@@ -62,7 +62,7 @@ def test_every_arm_every_budget_every_seed(done: tuple[Path, Comparison]) -> Non
     assert found.reference == "scratch"
     assert found.verdict
     assert Comparison.from_json(json.loads((folder / "comparison.json").read_text())) == found
-    assert {each.labels for each in found.worth} == {20, 120}
+    assert {each.budget for each in found.worth} == {20, 120}
 
 
 def test_the_scores_are_those_of_the_runs(done: tuple[Path, Comparison]) -> None:
@@ -74,7 +74,7 @@ def test_the_scores_are_those_of_the_runs(done: tuple[Path, Comparison]) -> None
             assert run.test["accuracy"] == pytest.approx(result["test"]["accuracy"])
             assert run.test["macro_f1"] == pytest.approx(result["test"]["macro_f1"])
             assert run.valid["accuracy"] == pytest.approx(result["valid"]["accuracy"])
-            assert result["rows"]["train"] == arm.labels
+            assert result["rows"]["train"] == arm.budget
             tests.append(result["test"]["accuracy"])
         assert arm.scores["accuracy"].value == pytest.approx(np.mean(tests))
     difference = found.difference("full", "scratch")
@@ -92,10 +92,10 @@ def test_arms_of_a_seed_see_the_same_texts_and_the_same_budget(done: tuple[Path,
             if arm.mode == "baseline":
                 continue
             manifest = json.loads((folder / run.path / "manifest.json").read_text())
-            data.setdefault((arm.labels, run.seed), set()).add(manifest["data"]["train"])
+            data.setdefault((arm.budget, run.seed), set()).add(manifest["data"]["train"])
             folder_of_run = RunFolder(folder / run.path)
             events = folder_of_run.events()
-            steps.setdefault(arm.labels, set()).add(sum(isinstance(event, Step) for event in events))
+            steps.setdefault(arm.budget, set()).add(sum(isinstance(event, Step) for event in events))
             assert sum(isinstance(event, Evaluated) for event in events) == folder_of_run.settings()["epochs"]
     assert all(len(prints) == 1 for prints in data.values())
     assert data[20, 0] != data[20, 1]  # another seed draws other texts
@@ -176,7 +176,7 @@ def test_answers_together_with_the_linear_model(world: Path, base: Path, tmp_pat
     assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "full", "full+tfidf"]
     both, full = found.arm("full+tfidf"), found.arm("full")
     assert (both.mode, [run.seed for run in both.runs]) == ("ensemble", [0, 1])
-    assert {arm.labels for arm in found.curves if arm.name == "full+tfidf"} == {20, 120}
+    assert {arm.budget for arm in found.curves if arm.name == "full+tfidf"} == {20, 120}
     for one, alone in zip(both.runs, full.runs, strict=True):
         result = json.loads((tmp_path / "study" / one.path / "result.json").read_text())
         assert 0 <= result["share"] <= 1

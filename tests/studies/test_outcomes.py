@@ -90,9 +90,9 @@ def test_budgets_make_curves_and_the_most_labels_make_the_arms(tmp_path: Path) -
             folder = write_run(tmp_path / f"{mode}{labels}", wrong, mode=mode, rows=labels)
             runs[Arm(mode, "full" if mode == "full" else "scratch", "x"), labels] = [folder]
     found = compare_arms(runs)
-    assert {arm.labels for arm in found.arms} == {200}
+    assert {arm.budget for arm in found.arms} == {200}
     assert len(found.curves) == 6
-    assert [(each.arm, each.labels) for each in found.worth] == [("full", 50), ("full", 100), ("full", 200)]
+    assert [(each.arm, each.budget) for each in found.worth] == [("full", 50), ("full", 100), ("full", 200)]
     assert found.worth[0].value is None  # scratch never makes as few as 8 mistakes
 
 

@@ -39,7 +39,7 @@ def arm(
         name=name,
         mode=mode,
         base=None if mode == "baseline" else base or "base",
-        labels=labels,
+        budget=labels,
         runs=runs,
         scores={"accuracy": Estimate(accuracy, accuracy - 0.02, accuracy + 0.02)},
         leak_free=None if leak_free is None else {"accuracy": Estimate(leak_free, leak_free - 0.02, leak_free + 0.02)},
@@ -81,7 +81,7 @@ def compared(
     worth: list[WorthResult] | None = None,
 ) -> Comparison:
     return Comparison(
-        labels=("no", "yes"),
+        class_names=("no", "yes"),
         rows=2000,
         leaked=leaked,
         reference=reference,
@@ -549,7 +549,7 @@ def numbers(comparison: Comparison) -> Iterator[str]:
     """Every number of a comparison as it may be said."""
     yield from (f"{comparison.rows:,}", f"{comparison.leaked:,}")
     for each in (*comparison.arms, *comparison.curves):
-        yield f"{each.labels:,}"
+        yield f"{each.budget:,}"
         yield from map(str, range(1, len(each.runs) * 2 + 1))  # seeds, runs and those that are odd, over two budgets
         for scores in (each.scores, each.leak_free or {}):
             for found in scores.values():
@@ -564,7 +564,7 @@ def numbers(comparison: Comparison) -> Iterator[str]:
             if x is not None:
                 rounded = [int(float(f"{x:.{figures}g}")) for figures in (2, 3)] + [round(x)]
                 yield from (f"{n:,}" for n in rounded)
-                yield from (f"{abs(n - needed.labels):,}" for n in rounded)
+                yield from (f"{abs(n - needed.budget):,}" for n in rounded)
 
 
 def test_every_number_is_one_of_the_comparison() -> None:

@@ -108,9 +108,9 @@ def differences_table(comparison: Comparison) -> Table:
 
 def budgets_table(comparison: Comparison) -> Table:
     """Accuracy on test by the number of labels."""
-    budgets = sorted({arm.labels for arm in comparison.curves})
+    budgets = sorted({arm.budget for arm in comparison.curves})
     rows = table("test, by labels", *(f">{budget:,}" for budget in budgets))
     for name in dict.fromkeys(arm.name for arm in comparison.curves):
-        points = {arm.labels: arm.scores["accuracy"].value for arm in comparison.curves if arm.name == name}
+        points = {arm.budget: arm.scores["accuracy"].value for arm in comparison.curves if arm.name == name}
         rows.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
     return rows

@@ -13,7 +13,7 @@ MOST_CLASSES = 12  # that a matrix is drawn for
 
 
 def confusion(study: Study) -> Section | None:
-    labels = study.comparison.labels
+    labels = study.comparison.class_names
     found = [(arm.result.name, arm.confusion, len(arm.runs)) for arm in study.arms if arm.confusion is not None]
     if not found:
         return None
@@ -54,7 +54,7 @@ def mistakes(study: Study) -> Section | None:
 
 
 def reliability(study: Study, looks: Mapping[str, Look]) -> Section | None:
-    least = 0.5 if len(study.comparison.labels) == 2 else 0.0
+    least = 0.5 if len(study.comparison.class_names) == 2 else 0.0
     figures = tuple(
         Figure(
             charts.reliability(f"Reliability of {arm.result.name}", looks[arm.result.name], arm.bins, least),

@@ -105,7 +105,7 @@ def _runs_table(study: Study) -> Table:
     rows = tuple(
         (
             arm.name,
-            f"{arm.labels:,}" if arm.labels else "all",
+            f"{arm.budget:,}" if arm.budget else "all",
             str(run.seed),
             f"{run.valid['accuracy']:.3f}",
             *(f"{run.test[metric]:.3f}" if metric in run.test else "" for metric in METRICS),

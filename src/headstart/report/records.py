@@ -219,9 +219,9 @@ def _study(
         comparison=comparison,
         intervals=split == "test",
         split=split,
-        arms=tuple(_read_arm(arm, root, comparison.labels, split) for arm in ordered),
+        arms=tuple(_read_arm(arm, root, comparison.class_names, split) for arm in ordered),
         best=best.name,
-        mistakes=_mistakes(_predictions(root / best.runs[0].path, comparison.labels, split)),
+        mistakes=_mistakes(_predictions(root / best.runs[0].path, comparison.class_names, split)),
         data=data,
     )
 

@@ -53,7 +53,7 @@ def summary(study: Study) -> str:
     comparison = study.comparison
     runs = sum(len(arm.runs) for arm in (comparison.curves or comparison.arms))
     texts = f"{comparison.rows:,} test texts, " if comparison.rows else ""
-    return f"{texts}{len(comparison.labels)} classes, {plural(len(comparison.arms), 'arm')}, {plural(runs, 'run')}"
+    return f"{texts}{len(comparison.class_names)} classes, {plural(len(comparison.arms), 'arm')}, {plural(runs, 'run')}"
 
 
 def of_study(study: Study) -> list[Section]:
@@ -287,8 +287,8 @@ def _budget_figure(study: Study) -> Figure:
     looks = _looks(study)
     series = []
     for name in looks:
-        arms = sorted((arm for arm in study.comparison.curves if arm.name == name), key=lambda arm: arm.labels)
-        curve = [(arm.labels, arm.scores["accuracy"]) for arm in arms]
+        arms = sorted((arm for arm in study.comparison.curves if arm.name == name), key=lambda arm: arm.budget)
+        curve = [(arm.budget, arm.scores["accuracy"]) for arm in arms]
         if curve:
             points = tuple((float(labels), e.value) for labels, e in curve)
             series.append(Series(name, looks[name], points, tuple((float(n), e.low, e.high) for n, e in curve)))
@@ -306,7 +306,7 @@ def _budgets(study: Study) -> Section | None:
     if not comparison.curves:
         return None
     names = list(_looks(study))
-    found = {(arm.name, arm.labels): arm.scores["accuracy"] for arm in comparison.curves}
+    found = {(arm.name, arm.budget): arm.scores["accuracy"] for arm in comparison.curves}
     budgets = sorted({labels for _, labels in found})
     rows = tuple((f"{n:,}", *(estimate(found.get((name, n))) for name in names)) for n in budgets)
     words = [
@@ -320,7 +320,7 @@ def _budgets(study: Study) -> Section | None:
         worth = tuple(
             (
                 each.arm,
-                f"{each.labels:,}",
+                f"{each.budget:,}",
                 each.reference,
                 _labels(each.value),
                 f"{_labels(each.low)} to {_labels(each.high)}",

@@ -38,7 +38,7 @@ class ArmResult:
     name: str
     mode: Mode
     base: str | None
-    labels: int
+    budget: int  # labelled texts to train on
     runs: tuple[RunScores, ...]
     scores: Mapping[str, Estimate]
     leak_free: Mapping[str, Estimate] | None  # None where no test row stands in train or valid
@@ -71,11 +71,11 @@ class DifferenceResult:
 
 @dataclass(frozen=True)
 class WorthResult:
-    """How many labels the reference needs to do as well as the arm with `labels`; None is more than there are."""
+    """How many labels the reference needs to do as well as the arm with `budget`; None is more than there are."""
 
     arm: str
     reference: str
-    labels: int
+    budget: int
     value: float | None
     low: float | None
     high: float | None
@@ -86,7 +86,7 @@ class WorthResult:
 class Comparison:
     """Every arm on all labels, each against the reference; and where budgets were asked for, every arm on each."""
 
-    labels: tuple[str, ...]
+    class_names: tuple[str, ...]
     rows: int  # of test
     leaked: int  # of them
     reference: str
@@ -100,18 +100,18 @@ class Comparison:
         return next(arm for arm in self.arms if arm.name == name)
 
     def difference(self, one: str, other: str) -> DifferenceResult | None:
-        """The first minus the other, whichever way round it was worked out; None where it was not."""
-        for found in self.differences:
-            if (found.arm, found.reference) == (one, other):
-                return found
-            if (found.arm, found.reference) == (other, one):
+        """The first minus the other, whichever way round it was computed; None where it was not."""
+        for result in self.differences:
+            if (result.arm, result.reference) == (one, other):
+                return result
+            if (result.arm, result.reference) == (other, one):
                 return replace(
-                    found,
+                    result,
                     arm=one,
                     reference=other,
-                    scores=_turned(found.scores),
-                    better=1 - found.better,
-                    leak_free=None if found.leak_free is None else _turned(found.leak_free),
+                    scores=_negated(result.scores),
+                    better=1 - result.better,
+                    leak_free=None if result.leak_free is None else _negated(result.leak_free),
                 )
         return None
 
@@ -139,44 +139,47 @@ class Comparison:
         return f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>{verdict}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""
-        return {"format": 1, **asdict(self)}
+        """Plain dicts, lists, strings and numbers; on disk, class names and a budget are both called `labels`."""
+        values = _renamed(asdict(self), "class_names", "labels")
+        for name in ("arms", "curves", "worth"):
+            values[name] = [_renamed(item, "budget", "labels") for item in values[name]]
+        return {"format": 1, **values}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Comparison:
+    def from_json(cls, values: Mapping[str, Any]) -> Comparison:
         return cls(
-            labels=tuple(found["labels"]),
-            rows=found["rows"],
-            leaked=found["leaked"],
-            reference=found["reference"],
-            arms=tuple(map(_arm, found["arms"])),
-            differences=tuple(map(_difference, found["differences"])),
-            curves=tuple(map(_arm, found["curves"])),
-            worth=tuple(WorthResult(**item) for item in found["worth"]),
-            verdict=tuple(found["verdict"]),
+            class_names=tuple(values["labels"]),
+            rows=values["rows"],
+            leaked=values["leaked"],
+            reference=values["reference"],
+            arms=tuple(map(_arm, values["arms"])),
+            differences=tuple(DifferenceResult(**{**item, **_estimates(item)}) for item in values["differences"]),
+            curves=tuple(map(_arm, values["curves"])),
+            worth=tuple(WorthResult(**_renamed(item, "labels", "budget")) for item in values["worth"]),
+            verdict=tuple(values["verdict"]),
         )
 
 
 def valid_accuracy(arm: ArmResult) -> float:
-    """The mean over seeds of what is chosen by."""
+    """The mean over seeds of accuracy on valid, by which arms are chosen."""
     return sum(run.valid["accuracy"] for run in arm.runs) / len(arm.runs)
 
 
-def _turned(scores: Mapping[str, Estimate]) -> dict[str, Estimate]:
+def _negated(scores: Mapping[str, Estimate]) -> dict[str, Estimate]:
     return {name: Estimate(-each.value, -each.high, -each.low) for name, each in scores.items()}
 
 
-def _arm(found: Mapping[str, Any]) -> ArmResult:
-    runs = tuple(RunScores(**run) for run in found["runs"])
-    return ArmResult(**{**found, "runs": runs, **_estimates(found)})
+def _renamed(values: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in values.items()}
 
 
-def _difference(found: Mapping[str, Any]) -> DifferenceResult:
-    return DifferenceResult(**{**found, **_estimates(found)})
+def _arm(values: Mapping[str, Any]) -> ArmResult:
+    runs = tuple(RunScores(**run) for run in values["runs"])
+    return ArmResult(**{**_renamed(values, "labels", "budget"), "runs": runs, **_estimates(values)})
 
 
-def _estimates(found: Mapping[str, Any]) -> dict[str, dict[str, Estimate] | None]:
+def _estimates(values: Mapping[str, Any]) -> dict[str, dict[str, Estimate] | None]:
     return {
-        name: None if found[name] is None else {metric: Estimate(**each) for metric, each in found[name].items()}
+        name: None if values[name] is None else {metric: Estimate(**each) for metric, each in values[name].items()}
         for name in ("scores", "leak_free")
     }

@@ -76,7 +76,7 @@ def compare_arms(
     reference = reference or _usual_reference(arms)
     contrasts = choose_contrasts(arms, reference)
     comparison = Comparison(
-        labels=first.class_names,
+        class_names=first.class_names,
         rows=len(first.test.labels),
         leaked=len(leaked),
         reference=reference,
@@ -126,7 +126,7 @@ def _arm_result(
         name=arm.name,
         mode=arm.mode,
         base=arm.base,
-        labels=runs[0].train_rows,
+        budget=runs[0].train_rows,
         runs=tuple(_run_scores(arm, run, root) for run in runs),
         scores=statistics.estimate(predictions),
         leak_free=None if leak_free is None else statistics.estimate(leak_free),

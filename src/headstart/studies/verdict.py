@@ -248,10 +248,10 @@ def _degenerate(comparison: Comparison) -> Iterator[str]:
     for arm in comparison.arms:
         if arm.name != "majority":
             yield from _degenerate_runs(arm.runs, f"of {arm.name}")
-    all_labels = {(arm.name, arm.labels) for arm in comparison.arms}
+    all_labels = {(arm.name, arm.budget) for arm in comparison.arms}
     smaller: dict[str, list[RunScores]] = {}
     for arm in comparison.curves:
-        if arm.name != "majority" and (arm.name, arm.labels) not in all_labels:
+        if arm.name != "majority" and (arm.name, arm.budget) not in all_labels:
             smaller.setdefault(arm.name, []).extend(arm.runs)
     for name, runs in smaller.items():
         yield from _degenerate_runs(runs, f"of {name} with fewer labels")
@@ -301,13 +301,13 @@ def _single_seed(arms: Sequence[ArmResult]) -> Iterator[str]:
 def _labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """One sentence for each base: at the largest budget whose worth has a number, or else at the first beyond all."""
     for arms in contrasts.bases:
-        worths = sorted((worth for worth in comparison.worth if worth.arm == arms.best.name), key=lambda w: w.labels)
+        worths = sorted((worth for worth in comparison.worth if worth.arm == arms.best.name), key=lambda w: w.budget)
         gains = [worth for worth in worths if _saves_labels(worth)]
         known = [worth for worth in gains if worth.value is not None]
         for worth in known[-1:] or gains[:1] or worths[-1:]:
             reference = comparison.arm(worth.reference)
             name = "scratch" if reference.mode == "scratch" else _arm_name(reference, contrasts)
-            budgets = [curve.labels for curve in (*comparison.curves, reference) if curve.name == reference.name]
+            budgets = [curve.budget for curve in (*comparison.curves, reference) if curve.name == reference.name]
             matched = label_worth(worth, _arm_name(arms.best, contrasts), name, budgets)
             yield f"{matched}: {_saving(worth)}."
 
@@ -326,28 +326,28 @@ def label_worth(worth: WorthResult, arm: str, reference: str, budgets: Sequence[
     else:
         matched = f"as well as {reference} with about {_rounded_value(worth, worth.value):,}"
     interval = _budget_interval(worth, least, most)
-    return f"With {plural(worth.labels, 'label')} {arm} does {matched} (95 % interval {interval})"
+    return f"With {plural(worth.budget, 'label')} {arm} does {matched} (95 % interval {interval})"
 
 
 def _saving(worth: WorthResult) -> str:
     if _saves_labels(worth):
         if worth.value is None:
             return "pretraining is worth more labels than you have"
-        saved = _rounded_value(worth, worth.value) - worth.labels
+        saved = _rounded_value(worth, worth.value) - worth.budget
         if saved > 0:
             return f"pretraining is worth about {plural(saved, 'label')}"
-    if worth.value is not None and worth.high is not None and worth.high < worth.labels:
+    if worth.value is not None and worth.high is not None and worth.high < worth.budget:
         return "pretraining is not worth a label here"
     return "whether pretraining is worth any labels cannot be told"
 
 
 def _saves_labels(worth: WorthResult) -> bool:
-    return worth.low is None or worth.low > worth.labels
+    return worth.low is None or worth.low > worth.budget
 
 
 def _rounded_value(worth: WorthResult, value: float) -> int:
     rounded = _round(value)
-    return round(value) if rounded <= worth.labels < value else rounded  # a small gain must not be rounded away
+    return round(value) if rounded <= worth.budget < value else rounded  # a small gain must not be rounded away
 
 
 def _budget_interval(worth: WorthResult, least: int, most: int) -> str:
