@@ -146,8 +146,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path, bpe:
         time.sleep(chance.random() * (0.02 if lines else 0.5))
         helpers = children(process.pid)
         process.kill()
-        _, said = process.communicate()
-        assert process.returncode == -signal.SIGKILL, said.decode()
+        _, stderr = process.communicate()
+        assert process.returncode == -signal.SIGKILL, stderr.decode()
         assert wait_for(lambda: not any(map(alive, helpers)))  # noqa: B023
         if out.exists():
             with pytest.raises(DataError, match=r"half-written|no token store"):
@@ -335,7 +335,7 @@ def test_what_is_left_out_is_counted_and_listed_alike(tmp_path: Path, bpe: Token
     store = Store.open(tmp_path / "1")
     assert store.left_out == 30
     assert len(store.left_out_first) == 20
-    assert [int(re.findall(r"line (\d+)", said)[0]) for said in store.left_out_first] == [*range(6, 206, 10)]
+    assert [int(re.findall(r"line (\d+)", message)[0]) for message in store.left_out_first] == [*range(6, 206, 10)]
     assert sum(counts.documents for counts in store.counts.values()) == 270
 
 
@@ -354,7 +354,7 @@ def test_the_same_again_is_left_alone(tmp_path: Path, corpus: Path, bpe: Tokeniz
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"valid": 0.5}, "valid 0.01, here 0.5"),
         ({"blank_lines": True}, "other options for reading"),
@@ -362,11 +362,11 @@ def test_the_same_again_is_left_alone(tmp_path: Path, corpus: Path, bpe: Tokeniz
     ],
 )
 def test_a_whole_store_of_other_options_is_refused(
-    tmp_path: Path, corpus: Path, bpe: Tokenizer, options: dict[str, Any], said: str
+    tmp_path: Path, corpus: Path, bpe: Tokenizer, options: dict[str, Any], message: str
 ) -> None:
     write_store([corpus], bpe, tmp_path / "store", workers=1)
     before = contents(tmp_path / "store")
-    with pytest.raises(DataError, match=f"{said}.*another --out, or delete"):
+    with pytest.raises(DataError, match=f"{message}.*another --out, or delete"):
         write_store([corpus], bpe, tmp_path / "store", workers=1, **options)
     assert contents(tmp_path / "store") == before
 
@@ -374,7 +374,7 @@ def test_a_whole_store_of_other_options_is_refused(
 def test_a_whole_store_of_other_text_is_refused(tmp_path: Path, corpus: Path, bpe: Tokenizer) -> None:
     write_store([corpus], bpe, tmp_path / "store", workers=1)
     write_corpus(corpus, made_texts(300, seed=2))
-    with pytest.raises(DataError, match="already holds a whole store made with other input files"):
+    with pytest.raises(DataError, match="already holds a complete store made with other input files"):
         write_store([corpus], bpe, tmp_path / "store", workers=1)
 
 
@@ -387,7 +387,7 @@ def test_another_tokenizer_is_refused_by_both_names(
     with pytest.raises(DataError, match=f"half-written store made with tokenizer {names}"):
         write_store([corpus], other, tmp_path / "store", workers=1)
     write_store([corpus], bpe, tmp_path / "store", workers=1)
-    with pytest.raises(DataError, match=f"whole store made with tokenizer {names}"):
+    with pytest.raises(DataError, match=f"complete store made with tokenizer {names}"):
         write_store([corpus], other, tmp_path / "store", workers=1)
     with pytest.raises(TokenizerError, match=names):
         Store.open(tmp_path / "store", other.fingerprint)
@@ -462,11 +462,13 @@ def test_no_document_at_all(tmp_path: Path, bpe: Tokenizer) -> None:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(("options", "said"), [({"valid": 1.5}, r"1\.5"), ({"valid": -1}, "-1"), ({"workers": 0}, "0")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"valid": 1.5}, r"1\.5"), ({"valid": -1}, "-1"), ({"workers": 0}, "0")]
+)
 def test_settings_out_of_range(
-    tmp_path: Path, corpus: Path, bpe: Tokenizer, options: dict[str, Any], said: str
+    tmp_path: Path, corpus: Path, bpe: Tokenizer, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         write_store([corpus], bpe, tmp_path / "store", **options)
 
 

@@ -295,7 +295,7 @@ def make_strange_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "file", "told"),
+    ("make", "file", "message"),
     [
         (make_missing, "nowhere", "no such file or folder"),
         (make_empty, "", "notes.md"),
@@ -309,7 +309,7 @@ def make_strange_file(folder: Path) -> Path:
         (make_no_pair, "merges.txt, line 2", "no pair"),
         (make_no_merges, "merges.txt", "No such file"),
         (make_cut_vocabulary, "vocab.json", "of the 256 bytes"),
-        (make_cut_model, "some.model", "expected a whole SentencePiece model"),
+        (make_cut_model, "some.model", "expected a complete SentencePiece model"),
         (make_two_models, "", "a.model, b.model"),
         (make_other_dictionary, "dict.txt", "pieces of some.model"),
         (make_broken_dictionary, "dict.txt, line 2", "found 'b'"),
@@ -317,8 +317,10 @@ def make_strange_file(folder: Path) -> Path:
         (make_strange_file, "tokenizer.bin", "cannot tell"),
     ],
 )
-def test_bad_files_are_named_and_explained(make: Callable[[Path], Path], file: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=told) as caught:
+def test_bad_files_are_named_and_explained(
+    make: Callable[[Path], Path], file: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TokenizerError, match=message) as caught:
         Tokenizer.load(make(tmp_path))
     assert str(tmp_path / file if file else tmp_path) in str(caught.value)
 

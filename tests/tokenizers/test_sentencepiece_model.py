@@ -306,7 +306,7 @@ def test_spaces_after_words_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\x0a\x08\x0a\x01a\x12\x03abc", "a score of 3 bytes"),
         (b"\x0a\x02\x08\x07", "the number 7 where text"),
@@ -319,8 +319,8 @@ def test_spaces_after_words_are_refused() -> None:
         (b"\x0a\x03\x0a\x01a\x12\x00\x1a\x00", "no piece, or more than one"),
     ],
 )
-def test_bytes_that_are_no_model_are_explained(data: bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bytes_that_are_no_model_are_explained(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_sentencepiece(data)
 
 

@@ -1,4 +1,4 @@
-"""The token store: a corpus encoded once, in a folder that is mapped into memory and never read whole.
+"""The token store: a corpus encoded once, in a folder that is memory-mapped, so that no process reads all of it.
 
     store/
       store.json      what is here, from what and by which tokenizer; written last: a folder without it is no store
@@ -60,7 +60,7 @@ class SplitCounts:
 
 @dataclass(frozen=True)
 class Store:
-    """A token store that is whole. Nothing of it is read before it is used:
+    """A complete token store. Nothing of it is read before it is used:
 
     store = Store.open("store", tokenizer.fingerprint)
     train = store.split("train")
@@ -135,7 +135,7 @@ class Store:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """store.json; a folder that is no whole store of this format is refused."""
+    """store.json; a folder without a complete store of this format is refused."""
     path = folder / "store.json"
     if not path.exists():
         raise _no_store(folder)

@@ -50,7 +50,7 @@ def write_store(
     this process). `column`, `blank_lines` and `skip_bad` say how files are read, as in `read_documents`. `repeat` says
     how often a file counts, by its name or path: its documents stand in the store so many times.
 
-    What an interrupted run has finished is kept. Where `out` already holds the whole store of the same files,
+    What an interrupted run has finished is kept. Where `out` already holds the complete store of the same files,
     tokenizer and options, it is checked and returned; where it holds anything else, that is an error.
     The processes of `parallel` call it with the same arguments and share the work; all must be able to read `out`.
 
@@ -81,7 +81,7 @@ def write_store(
             next(chunks)
         deque(encode(chunks), maxlen=0)  # the main process writes them
         plan.require_unchanged()
-    parallel.barrier()  # the store is whole
+    parallel.barrier()  # the store is complete
     return Store.open(out, tokenizer.fingerprint)
 
 
@@ -94,7 +94,7 @@ def _check_settings(valid: float, workers: int | None) -> None:
 
 def _existing_store(out: Path, plan: StorePlan) -> Store:
     """The store that is there already, if it is the one that was asked for."""
-    plan.require_same(out, "a whole store", read_manifest(out))
+    plan.require_same(out, "a complete store", read_manifest(out))
     store = Store.open(out)
     store.verify()
     clear_unfinished(out)  # a run may have been killed in its last moment

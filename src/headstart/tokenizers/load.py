@@ -109,7 +109,7 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     if unknown is None:
         raise TokenizerError(
             f"{path}: found {len(ids):,} pieces and no [UNK] among them, which unknown words need. "
-            "Is this the vocab.txt of a BERT model, whole?"
+            "Is this the complete vocab.txt of a BERT model?"
         )
     # The file does not say whether the model is cased; the settings beside it may, and its pieces show it.
     cased = any(piece != piece.lower() for piece in ids if not piece.startswith(("[", "<")))
@@ -134,7 +134,7 @@ def _read_byte_level(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
     if missing:
         raise TokenizerError(
             f"{vocabulary}: found no piece for {len(missing)} of the 256 bytes ({missing[0]!r} for one); expected the "
-            "vocab.json of a byte-level tokenizer, whole. Fetch it again"
+            "complete vocab.json of a byte-level tokenizer. Fetch it again"
         )
     with reading(merges, "two pieces a line, as in GPT-2's merges.txt"):
         pairs = list(_pairs(merges, ids))

@@ -85,7 +85,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
         raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise TokenizerError(
-            f"{path}: {error}; expected a whole SentencePiece model. "
+            f"{path}: {error}; expected a complete SentencePiece model. "
             "If the file was copied or downloaded, fetch it again and compare its size"
         ) from error
 

@@ -55,7 +55,7 @@ class Tokenizer:
         a SentencePiece `*.model`; or one beside the lab's `dict.txt`. The first of these is taken.
         """
         path = Path(path)
-        with reading(path, "a whole tokenizer"):
+        with reading(path, "a complete tokenizer"):
             return cls(read_tokenizer(path))
 
     @classmethod
