@@ -69,19 +69,22 @@ def export_model(
         raise ConfigError("export", ["--text, --second, --label and --skip-bad say how --valid is read: give it too"])
     if valid is not None:
         texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
-    made = export(source, out, to, valid=texts, tolerance=tolerance, log=log)
+    exported = export(source, out, to, valid=texts, tolerance=tolerance, log=log)
     log_skipped(skipped)
+    comparison = exported.comparison
     if as_json:
-        print_json({"out": str(out), "to": made.form, "comparison": made.comparison and asdict(made.comparison)})
+        print_json({"out": str(out), "to": exported.form, "comparison": comparison and asdict(comparison)})
         return
-    found = made.comparison
-    if found is not None:
+    if comparison is not None:
         rows = table("", ">size", ">accuracy", ">agreement", ">largest difference", ">one text", ">in bulk")
-        for name, one in (("original", found.original), (made.form, found.export)):
-            alike = [f"{found.agreement:.4f}", f"{found.difference:.1e}"] if one is found.export else ["", ""]
-            costs = [f"{one.milliseconds:.1f} ms", f"{one.texts_per_second:,.0f}/s"]
-            rows.add_row(name, size(one.size), f"{one.accuracy:.4f}", *alike, *costs)
+        agreement = [f"{comparison.agreement:.4f}", f"{comparison.difference:.1e}"]
+        for name, model, cells in (
+            ("original", comparison.original, ["", ""]),
+            (exported.form, comparison.export, agreement),
+        ):
+            costs = [f"{model.milliseconds:.1f} ms", f"{model.texts_per_second:,.0f}/s"]
+            rows.add_row(name, size(model.size), f"{model.accuracy:.4f}", *cells, *costs)
         console().print(rows, highlight=False)
-    same = "every tensor read back the same" + (", rounded to bf16" if made.form == "base" else "")
-    on = same if found is None else f"compared on {found.texts:,} valid texts"
-    typer.echo(f"{out}: {made.what}; {on}")
+    same = "every tensor read back the same" + (", rounded to bf16" if exported.form == "base" else "")
+    checked = same if comparison is None else f"compared on {comparison.texts:,} valid texts"
+    typer.echo(f"{out}: {exported.what}; {checked}")

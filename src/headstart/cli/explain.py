@@ -51,19 +51,19 @@ def explain_command(
     _in_range("layer", layer, config.layers)
     _in_range("head", head, config.heads)
     asked = text if second is None else (text, second)
-    found = explain(classifier, asked, label=label, method=method, attention=attention or html is not None)
+    explanation = explain(classifier, asked, label=label, method=method, attention=attention or html is not None)
     if html is not None:
         from headstart.files import write_text
         from headstart.report.explanation import render
 
-        write_text(html, render(found))
+        write_text(html, render(explanation))
     if as_json:
-        print_json(found.to_json())
+        print_json(explanation.to_json())
         return
     screen = console()
-    _show(screen, found)
-    if attention and found.attention is not None:
-        _show_map(screen, found.attention, layer or config.layers, head or 1)
+    _show(screen, explanation)
+    if attention and explanation.attention is not None:
+        _show_map(screen, explanation.attention, layer or config.layers, head or 1)
     if html is not None:
         screen.print(f"\npage: {html}", highlight=False, soft_wrap=True)
 
@@ -73,36 +73,38 @@ def _in_range(name: str, value: int | None, most: int) -> None:
         raise ConfigError("explain", [f"{name} is {value}, and this model has {most}: choose from 1 to {most}"])
 
 
-def _show(screen: Console, found: Explanation) -> None:
+def _show(screen: Console, explanation: Explanation) -> None:
     """The text in colours, and the same in numbers for those who see none."""
     from headstart.report.explanation import SLIGHT, greatest, notes, stretches
     from headstart.report.html import printable
 
-    for part in range(1 if isinstance(found.text, str) else 2):
+    for part in range(1 if isinstance(explanation.text, str) else 2):
         line = Text()
-        for each in stretches(found, part):
-            coloured = each.word is not None and each.strength >= SLIGHT
-            line.append(each.text, _style(each.word.weight, each.strength) if coloured and each.word else None)
+        for stretch in stretches(explanation, part):
+            style = None
+            if stretch.word is not None and stretch.strength >= SLIGHT:
+                style = _style(stretch.word.weight, stretch.strength)
+            line.append(stretch.text, style)
         screen.print(line, highlight=False)
-    chances = table("label", ">probability")
-    for name, chance in sorted(found.probabilities.items(), key=lambda item: -item[1]):
-        chances.add_row(Text(printable(name)), f"{chance:.3f}", "█" * round(24 * chance))
+    probabilities = table("label", ">probability")
+    for name, probability in sorted(explanation.probabilities.items(), key=lambda item: -item[1]):
+        probabilities.add_row(Text(printable(name)), f"{probability:.3f}", "█" * round(24 * probability))
     screen.print()
-    screen.print(chances, highlight=False)
-    if found.words:
-        weights = table("word", ">weight", f"for {escape(printable(found.label))}, or against")
-        for word in sorted(found.words, key=lambda word: -abs(word.weight))[:TOP]:
-            share = abs(word.weight) / greatest(found)
+    screen.print(probabilities, highlight=False)
+    if explanation.words:
+        weights = table("word", ">weight", f"for {escape(printable(explanation.label))}, or against")
+        for word in sorted(explanation.words, key=lambda word: -abs(word.weight))[:TOP]:
+            share = abs(word.weight) / greatest(explanation)
             side, bar = ("for", "+") if word.weight > 0 else ("against", "-")
             drawn = f"{side:7} {bar * max(1, round(16 * share))}"
             weights.add_row(Text(printable(word.text)), f"{word.weight:+.3f}", Text(drawn))
         screen.print()
         screen.print(weights, highlight=False)
-        if len(found.words) > TOP:
-            rest = len(found.words) - TOP
+        if len(explanation.words) > TOP:
+            rest = len(explanation.words) - TOP
             screen.print(f"and {plural(rest, 'word')} of less weight", highlight=False)
     screen.print()
-    for sentence in notes(found):
+    for sentence in notes(explanation):
         screen.print(Text(sentence), highlight=False)
 
 

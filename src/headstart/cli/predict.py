@@ -47,7 +47,7 @@ def predict(
         classifier = TextClassifier.load(folder, device, parallel)
         began = time.monotonic()
         with _progress(quiet) as progress:
-            done = predict_file(
+            counts = predict_file(
                 classifier, source, out, text=text, second=second, abstain_below=abstain_below,
                 skipped=skipped, log=say, progress=progress, write=parallel.is_main,
             )  # fmt: skip
@@ -57,12 +57,12 @@ def predict(
     log_skipped(skipped)
     if as_json:
         print_json(
-            {"rows": done.rows, "labels": {name or "": n for name, n in done.labels.items()}, "seconds": seconds}
+            {"rows": counts.rows, "labels": {name or "": n for name, n in counts.labels.items()}, "seconds": seconds}
         )
         return
-    counts = ", ".join(f"{name or 'no label'} {count:,}" for name, count in sorted(done.labels.items(), key=str))
-    texts = "text" if done.rows == 1 else "texts"
-    say(f"{done.rows:,} {texts} in {seconds:.1f} s ({done.rows / max(seconds, 1e-9):,.0f} a second): {counts}")
+    labels = ", ".join(f"{name or 'no label'} {count:,}" for name, count in sorted(counts.labels.items(), key=str))
+    texts = "text" if counts.rows == 1 else "texts"
+    say(f"{counts.rows:,} {texts} in {seconds:.1f} s ({counts.rows / max(seconds, 1e-9):,.0f} a second): {labels}")
 
 
 @contextmanager
@@ -79,10 +79,10 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     else:
         last = time.monotonic()
 
-        def tell(rows: int) -> None:
+        def report(rows: int) -> None:
             nonlocal last
             if time.monotonic() - last >= EVERY:
                 last = time.monotonic()
                 log(f"{rows:,} texts")
 
-        yield tell
+        yield report

@@ -38,7 +38,7 @@ from headstart.reading.examples import Example, Examples, Text, read_examples
 from headstart.runs.predictions import read_scored
 from headstart.runs.run import PREDICTIONS
 from headstart.use.classifier import TextClassifier
-from headstart.use.onnx import MODEL, OnnxClassifier, need_onnx, write_onnx
+from headstart.use.onnx import MODEL, OnnxClassifier, require_onnx, write_onnx
 
 Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]
 EXACT = 1e-4  # largest difference of a log-probability in float32, where sums are taken in another order
@@ -100,7 +100,7 @@ def export(
     if form == "base":
         return _to_base(checkpoint, source, out)
     if form in ("onnx", "onnx-int8"):
-        need_onnx()
+        require_onnx()
         classifier = TextClassifier(checkpoint, "cpu", where=str(source))
         return _to_onnx(classifier, out, form, _Reference(classifier, _required_texts(source, valid, log)), tolerance)
     reference = None

@@ -1,11 +1,11 @@
-"""ONNX: a classifier as one file that runs without torch, and the runner that uses such a folder.
+"""ONNX: a classifier as a file that runs without torch, and a class that runs it.
 
     model.onnx       input_ids, attention_mask and, for a model of pairs with segments, token_type_ids, each
                      (batch, length) int64 → logits (batch, classes) float32, before the temperature
     tokenizer.json   the tokenizer with its special tokens, cut to the model's window and padded on the right
     config.json      {"format": "headstart-onnx", "version": 1, "labels": […], "temperature": 1.3, "window": 512}
 
-Batch and length are free. The graph has operators of the ONNX standard alone (opset 23).
+Batch and length are dynamic. The graph has only operators of the ONNX standard (opset 23).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from headstart.wording import reason
 
 FORMAT, VERSION, MODEL = "headstart-onnx", 1, "model.onnx"
 OPSET = 23  # the first with attention as one operator, which runs faster than its parts
-TOKENS = 1024  # of a batch, where a CPU is fastest
-SLOW = ["SkipLayerNormFusion"]  # onnxruntime's operator for a sum and its norm takes five times as long as the two
-LARGEST = 2**31  # bytes of one protobuf file
+TOKENS = 1024  # in a batch, where a CPU is fastest
+DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]  # the fused operator is five times slower than its parts
+MAX_BYTES = 2**31  # of one protobuf file
 
 
-def need_onnx() -> None:
-    """Say in one line what to install, where a package of the extra `onnx` is missing."""
+def require_onnx() -> None:
+    """Raise `MissingExtra` where a package of the extra `onnx` is missing."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         try:
             import_module(package)
@@ -60,10 +60,10 @@ def need_onnx() -> None:
 
 
 def write_onnx(classifier: TextClassifier, folder: Path, *, int8: bool = False) -> None:
-    """Write the three files into a folder that the caller will make whole."""
+    """Write the three files into an existing folder."""
     import onnx
 
-    with _quiet(), torch.no_grad():
+    with _without_warnings(), torch.no_grad():
         proto = _trace(classifier.model)
         if int8:
             _quantise(proto, folder / MODEL)
@@ -81,29 +81,29 @@ def write_onnx(classifier: TextClassifier, folder: Path, *, int8: bool = False) 
 
 
 class _Graph(nn.Module):
-    """The model as other tools call it: a padded block, and a mask of which cells count."""
+    """The model as other tools call it: padded ids and an attention mask."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.model = deepcopy(model, {id(tensor): tensor for tensor in model.parameters()})  # the tensors are shared
+        self.model = deepcopy(model, {id(tensor): tensor for tensor in model.parameters()})  # shares the tensors
         for layer in self.model.backbone.layers:
             assert isinstance(layer.attention, Attention)
             layer.attention = _Attention(layer.attention)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        # The first cell always counts: a text of no tokens at all is the padding token (see `_write_tokenizer`).
+        # The first position is never masked: a text of no tokens is one padding token (see `_write_tokenizer`).
         first = torch.arange(attention_mask.shape[1]) == 0
         logits: Tensor = self.model(input_ids, Dense(attention_mask.bool() | first), token_type_ids)
         return logits
 
 
 class _Attention(nn.Module):
-    """Attention as ONNX's own operator: from three matrices, since cutting the product of one would copy it."""
+    """Attention as ONNX's own operator, with three separate projections: splitting one output would copy it."""
 
     def __init__(self, ours: Attention) -> None:
         super().__init__()
         self.heads, self.head_width, self.causal, self.out = ours.heads, ours.head_width, ours.causal, ours.out
-        self.parts = nn.ModuleList(_rows(ours.qkv, part, 3) for part in range(3))
+        self.parts = nn.ModuleList(_part_of(ours.qkv, part, 3) for part in range(3))
 
     def forward(
         self, x: Tensor, layout: Dense, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None
@@ -122,20 +122,20 @@ class _Attention(nn.Module):
         return out
 
 
-def _rows(linear: nn.Linear, part: int, parts: int) -> nn.Linear:
-    """One of the equal parts that a linear layer puts side by side."""
-    made = nn.Linear(linear.in_features, linear.out_features // parts, bias=linear.bias is not None)
-    made.weight = nn.Parameter(linear.weight.detach().chunk(parts)[part])
+def _part_of(linear: nn.Linear, part: int, parts: int) -> nn.Linear:
+    """One of the equal parts of a linear layer's outputs."""
+    layer = nn.Linear(linear.in_features, linear.out_features // parts, bias=linear.bias is not None)
+    layer.weight = nn.Parameter(linear.weight.detach().chunk(parts)[part])
     if linear.bias is not None:
-        made.bias = nn.Parameter(linear.bias.detach().chunk(parts)[part])
-    return made
+        layer.bias = nn.Parameter(linear.bias.detach().chunk(parts)[part])
+    return layer
 
 
 def _trace(model: Model) -> Any:
-    """The model as an ONNX graph with a free batch and a free length."""
+    """The model as an ONNX graph with dynamic batch and length."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    if size >= LARGEST:
-        raise ModelError(f"the weights take {size:,} bytes, and an ONNX file holds {LARGEST:,}: export to hf instead")
+    if size >= MAX_BYTES:
+        raise ModelError(f"the weights take {size:,} bytes, and an ONNX file holds {MAX_BYTES:,}: export to hf instead")
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.segments > 1)
     window = model.config.window
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=window)}
@@ -149,11 +149,11 @@ def _trace(model: Model) -> Any:
         dynamo=True,
         verbose=False,
     )
-    return _bare(program.model_proto)
+    return _without_metadata(program.model_proto)
 
 
-def _bare(proto: Any) -> Any:
-    """The graph without what tracing left in it: places in source files, and shapes that quantising makes untrue."""
+def _without_metadata(proto: Any) -> Any:
+    """Remove what tracing adds: source file positions, and shapes that quantisation makes wrong."""
     graph = proto.graph
     del graph.value_info[:], proto.metadata_props[:], graph.metadata_props[:]
     for part in (*graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -163,10 +163,9 @@ def _bare(proto: Any) -> Any:
 
 
 def _quantise(proto: Any, path: Path) -> None:
-    """Matrices as int8 with a scale for each column, embeddings with one for the table.
+    """Dynamic int8 quantisation: matrices with a scale for each column, embeddings with one scale.
 
-    What meets a matrix is rounded as it comes, by the largest number in the batch: answers may move a little with
-    the company that a text is in.
+    Activations are scaled by the largest in the batch: predictions may change a little with the rest of the batch.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -181,25 +180,25 @@ def _quantise(proto: Any, path: Path) -> None:
 
 
 def _write_tokenizer(classifier: TextClassifier, folder: Path) -> None:
-    """A tokenizer.json that does all of it: special tokens, window and padding."""
+    """A tokenizer.json that adds special tokens, truncates to the window and pads."""
     ours = classifier.tokenizer
     ours.save(folder)
-    made = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
-    processor = json.loads(made.to_str())["post_processor"]
-    if find_layouts(processor, {})[1] is None:  # it doesn't say how texts are put together: it goes by its tokens
-        add_post_processor(made)
-    # Where nothing stands around a text, an empty one is a single token of the classifier's choice. Padding with it
-    # gives an empty text that token, and the graph counts the first cell.
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+    processor = json.loads(tokenizer.to_str())["post_processor"]
+    if find_layouts(processor, {})[1] is None:  # it does not say where special tokens go
+        add_post_processor(tokenizer)
+    # Without special tokens, the classifier encodes an empty text as a single token. Padding with that token gives
+    # an empty text the same input, since the graph never masks the first position.
     around = ours.wrap([])[0]
     pad = ours.pad if around and ours.pad is not None else int(classifier.encode([""]).ids[0])
-    made.enable_padding(pad_id=pad, pad_token=ours.pieces([pad])[0])
-    made.enable_truncation(classifier.window)
-    made.save(str(folder / TOKENIZER))
+    tokenizer.enable_padding(pad_id=pad, pad_token=ours.pieces([pad])[0])
+    tokenizer.enable_truncation(classifier.window)
+    tokenizer.save(str(folder / TOKENIZER))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter and the quantiser warn of their own affairs."""
+def _without_warnings() -> Iterator[None]:
+    """Silence the exporter and the quantiser, whose warnings are about their own internals."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -214,7 +213,7 @@ def _quiet() -> Iterator[None]:
 
 
 class OnnxClassifier:
-    """An exported folder, ready to answer as `TextClassifier` does.
+    """An exported folder that predicts as `TextClassifier` does.
 
     reviews = OnnxClassifier.load("reviews-onnx")
     reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.class_names
@@ -233,7 +232,7 @@ class OnnxClassifier:
     @classmethod
     def load(cls, folder: str | Path) -> OnnxClassifier:
         """From a folder that `export` wrote."""
-        need_onnx()
+        require_onnx()
         import onnxruntime
 
         folder = Path(folder)
@@ -245,7 +244,7 @@ class OnnxClassifier:
         options.log_severity_level = 3
         try:
             session = onnxruntime.InferenceSession(
-                folder / MODEL, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW
+                folder / MODEL, options, providers=["CPUExecutionProvider"], disabled_optimizers=DISABLED_OPTIMIZERS
             )
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # neither library raises anything narrower
@@ -255,11 +254,11 @@ class OnnxClassifier:
         return cls(session, tokenizer, description)
 
     def probabilities(self, texts: Sequence[Text]) -> Floats:
-        """(n, C): the probability of each label, in the order of `labels`."""
+        """(n, C): the probability of each class, in the order of `class_names`."""
         return calibrated(self.logits(texts), self.temperature)
 
     def logits(self, texts: Sequence[Text]) -> Floats:
-        """(n, C): log-probabilities as the model gives them, before the temperature."""
+        """(n, C): log-probabilities before the temperature."""
         encodings = self.tokenizer.encode_batch_fast(list(texts))
         rows = [encoding.ids or [self._pad] for encoding in encodings]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
