@@ -19,8 +19,8 @@ from headstart.cli.study_progress import Look, Watch, seconds_left, words
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
 from headstart.runs.events import Evaluated, Step, event_writer
-from headstart.studies.compare import Planned
 from headstart.studies.outcomes import Arm
+from headstart.studies.planned_runs import PlannedRun
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
 from tests.studies.example_data import make_tokenizer, write_reviews
@@ -103,8 +103,8 @@ def test_a_recipe_for_fine_tuning_will_do(tmp_path: Path) -> None:
         read_settings(CompareSettings, tmp_path / "bad.toml", {})
 
 
-def planned(arm: str, labels: int, folder: Path) -> Planned:
-    return Planned(Arm(arm, "full", "x"), labels, 0, {}, folder, False)
+def planned(arm: str, labels: int, folder: Path) -> PlannedRun:
+    return PlannedRun(Arm(arm, "full", "x"), labels, 0, {}, folder, False)
 
 
 def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:

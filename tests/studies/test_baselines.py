@@ -9,8 +9,8 @@ import pytest
 
 from headstart.reading.examples import Example, Examples
 from headstart.studies.baselines import STRENGTHS, baseline
-from headstart.studies.labelled import read_splits
 from headstart.studies.settings import FinetuneSettings
+from headstart.studies.splits import read_splits
 
 
 def examples(rows: list[tuple[str, str]]) -> Examples:

@@ -136,13 +136,13 @@ def test_a_base_that_changed_is_another_base(world: Path, base: Path, tmp_path: 
     moved = tmp_path / "b"
     save(load(base), moved)
     asked = settings(world, moved, arms="full", seeds=1)
-    before = {run.folder for run in open_study(asked, tmp_path / "s").plan}
+    before = {run.folder for run in open_study(asked, tmp_path / "s").runs}
     checkpoint = load(base)
     with torch.no_grad():
         next(checkpoint.model.parameters()).add_(1.0)
     shutil.rmtree(moved)
     save(checkpoint, moved)
-    after = {run.folder for run in open_study(asked, tmp_path / "s").plan}
+    after = {run.folder for run in open_study(asked, tmp_path / "s").runs}
     assert len(before - after) == 1  # the arm; the baselines stay
 
 
@@ -152,7 +152,7 @@ def test_several_bases_and_presets(world: Path, base: Path, tmp_path: Path) -> N
 
     def names(**changes: Any) -> list[str]:
         study = open_study(settings(world, base, seeds=1, **changes), tmp_path / "s")
-        return [run.arm.name for run in study.plan if run.arm.mode != "baseline"]
+        return [run.arm.name for run in study.runs if run.arm.mode != "baseline"]
 
     both = (f"one={base}", str(other))
     # One architecture: one arm from scratch.
@@ -166,7 +166,7 @@ def test_several_bases_and_presets(world: Path, base: Path, tmp_path: Path) -> N
 
 def test_settings_of_one_mode(world: Path, base: Path, tmp_path: Path) -> None:
     study = open_study(settings(world, base, frozen=("lr=0.05",), seeds=1), tmp_path / "s")
-    rates = {run.arm.name: run.settings["lr"] for run in study.plan if run.arm.mode != "baseline"}
+    rates = {run.arm.name: run.settings["lr"] for run in study.runs if run.arm.mode != "baseline"}
     assert rates == {"scratch": 2e-3, "frozen": 0.05, "full": 2e-3}
 
 
@@ -196,7 +196,7 @@ def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path:
     run_study(study)
     assert study.conclude() == alone
     # Each run was begun once: its events tell of one training.
-    for run in study.plan:
+    for run in study.runs:
         if run.arm.mode != "baseline":
             assert [e.step for e in RunFolder(run.folder).events() if isinstance(e, Step)] == list(range(1, 16))
     # And where all is done, nobody is started.

@@ -26,7 +26,7 @@ from headstart.studies import trials as trying
 from headstart.studies.axes import Axis, read_axes
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
-from headstart.studies.trials import Trials, outcome_of
+from headstart.studies.trials import TrialRunner, read_outcome
 from headstart.tokenizers.tokenizer import Tokenizer
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
@@ -95,7 +95,7 @@ def test_values_are_read_as_the_setting_takes_them() -> None:
         Axis("lr", (1.0, 1e-3)),
         Axis("epochs", (3,)),
         Axis("init", ("2024", "../b")),
-        Axis("patience", (1, 4), span=True),
+        Axis("patience", (1, 4), is_range=True),
         Axis("balanced", (True, False)),
     )
     assert [type(value) for axis in axes[:2] for value in axis.values] == [float, float, int]
@@ -261,11 +261,11 @@ def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
             pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name / "predictions.parquet")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "predictions.parquet").write_bytes(b"PAR1")
-    study = Trials(asked(grid=("lr=1,2",)), tmp_path, {}, None, lambda text: None)
+    study = TrialRunner(asked(grid=("lr=1,2",)), tmp_path, {}, None, lambda text: None)
     rows = [Trial(name, {}, valid={"accuracy": 1 - len(its) / 60, "loss": 1.0}) for name, its in wrong.items()]
     rows[0] = replace(rows[0], valid={"accuracy": 1 - 1 / 60, "loss": 0.5})
     rows += [Trial("damaged", {}, valid={"accuracy": 0.1, "loss": 1.0}), Trial("failed", {}, error="no")]
-    study.tabulate(rows)
+    study.write_record(rows)
     found = Sweep.from_json(json.loads((tmp_path / "sweep.json").read_text()))
     assert found.best is not None and found.best.run == "best"
     chances = [trial.chance for trial in found.trials]
@@ -277,8 +277,8 @@ def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
     worse = replace(found, trials=tuple(trial for trial in found.trials if trial.run != "close"))
     assert worse.significance == "On the 60 texts of valid the other trial is worse by more than chance."
     assert replace(found, trials=(found.best,)).significance is None
-    study.tabulate([rows[1], replace(rows[3], valid={"accuracy": 1.0, "loss": 0.1})])  # now the best lies elsewhere
-    assert study.found.texts is None and study.found.significance is None
+    study.write_record([rows[1], replace(rows[3], valid={"accuracy": 1.0, "loss": 0.1})])  # now the best lies elsewhere
+    assert study.record.texts is None and study.record.significance is None
 
 
 def test_a_table_of_before_says_nothing_of_it() -> None:
@@ -540,7 +540,7 @@ def test_a_pruned_trial_says_so(
     assert [trial.pruned for trial in found] == [None, 3, None]
     assert reported == [(trial, epoch) for trial in range(3) for epoch in (1, 2, 3, 4) if (trial, epoch) != (1, 4)]
     assert found[1].valid is None
-    assert outcome_of(tmp_path / "s" / found[1].run) == {"pruned": 3}
+    assert read_outcome(tmp_path / "s" / found[1].run) == {"pruned": 3}
     assert not (tmp_path / "s" / found[1].run / "checkpoints").exists()
     assert "trial 2 of 3 was pruned at epoch 3" in said
     assert len(heard) == 4 + 3 + 4
@@ -610,7 +610,7 @@ def test_a_trial_whose_process_dies_each_time_is_given_up(
     import optuna
 
     given = settings(world, base, search=("lr=1e-4..1e-1",), trials=1)
-    study = Trials(given, tmp_path, {}, None, print)
+    study = TrialRunner(given, tmp_path, {}, None, print)
     known = optuna.create_study()
     states = [optuna.trial.TrialState.WAITING] * 2
     for attempt in range(3):

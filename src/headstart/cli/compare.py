@@ -24,13 +24,14 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     from headstart.files import write_text
     from headstart.report.page import render
     from headstart.report.records import read
-    from headstart.studies.compare import open_study, run_study, workshop
+    from headstart.studies.compare import open_study, run_study
+    from headstart.studies.workers import start_fork_server
 
     say = silent if quiet else log
     if settings.jobs > 1 and not (out / "comparison.json").is_file():
-        workshop()  # which is ready by the time that the data is read
+        start_fork_server()  # it is ready by the time that the data are read
     study = open_study(settings, out, log=say)
-    if opening and not any(run.done for run in study.plan):
+    if opening and not any(run.done for run in study.runs):
         say(opening)
     try:
         with study_progress(study, quiet):

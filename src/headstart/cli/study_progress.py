@@ -18,7 +18,8 @@ from headstart.runs.run import RunFolder
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headstart.studies.compare import Planned, Study
+    from headstart.studies.compare import Study
+    from headstart.studies.planned_runs import PlannedRun
 
 EVERY = 1.0  # seconds between looks
 TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
@@ -31,10 +32,10 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
         yield
         return
     watch = Watch(study)
-    done = sum(run.done for run in study.plan)
+    done = sum(run.done for run in study.runs)
     if done:
-        rest = ": nothing is trained again, this is what they say" if done == len(study.plan) else ""
-        log(f"{done} of {len(study.plan)} runs are done already{rest}")
+        rest = ": nothing is trained again, this is what they say" if done == len(study.runs) else ""
+        log(f"{done} of {len(study.runs)} runs are done already{rest}")
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.live import Live
@@ -53,7 +54,7 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
 
 
 def _lines(watch: Watch, stop: threading.Event) -> None:
-    told = {run.folder for run in watch.study.plan if run.done}
+    told = {run.folder for run in watch.study.runs if run.done}
     while True:
         last = stop.wait(EVERY)
         looks = watch.look()
@@ -69,7 +70,7 @@ def _lines(watch: Watch, stop: threading.Event) -> None:
 class Look:
     """A run at a glance: how much of it is done (0 to 1), the best accuracy on valid so far, the time it took."""
 
-    run: Planned
+    run: PlannedRun
     share: float
     best: float | None
     seconds: float
@@ -87,9 +88,9 @@ class Watch:
         self.known: dict[Path, Look] = {}
 
     def look(self) -> list[Look]:
-        return [self.known.get(run.folder) or self._look(run) for run in self.study.plan]
+        return [self.known.get(run.folder) or self._look(run) for run in self.study.runs]
 
-    def _look(self, run: Planned) -> Look:
+    def _look(self, run: PlannedRun) -> Look:
         folder = RunFolder(run.folder)
         if folder.done:
             valid, manifest = folder.result().valid, folder.manifest()
@@ -138,14 +139,14 @@ def seconds_left(looks: Sequence[Look]) -> float | None:
     took: dict[tuple[str, int], list[float]] = defaultdict(list)
     for look in looks:
         if look.share > 0.02:
-            took[look.run.arm.name, look.run.labels].append(look.seconds / look.share)
+            took[look.run.arm.name, look.run.budget].append(look.seconds / look.share)
     means = {key: sum(each) / len(each) for key, each in took.items()}
     trained = [value for (name, _), value in means.items() if name not in ("majority", "tfidf")]
-    unknown = any((look.run.arm.name, look.run.labels) not in means for look in looks)
+    unknown = any((look.run.arm.name, look.run.budget) not in means for look in looks)
     if unknown and not trained:
         return None
     usual = max(trained, default=0.0)
-    return sum((1 - look.share) * means.get((look.run.arm.name, look.run.labels), usual) for look in looks)
+    return sum((1 - look.share) * means.get((look.run.arm.name, look.run.budget), usual) for look in looks)
 
 
 def roughly(seconds: float) -> str:
@@ -161,5 +162,5 @@ def roughly(seconds: float) -> str:
 
 def _now(look: Look) -> str:
     run = look.run
-    budget = "" if run.settings.get("labels") is None else f" {run.labels:,} labels"
+    budget = "" if run.settings.get("labels") is None else f" {run.budget:,} labels"
     return f"seed {run.seed}{budget} {100 * look.share:.0f} %"

@@ -15,7 +15,8 @@ import numpy as np
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
 from headstart.runs.predictions import Predictions
-from headstart.studies.labelled import fingerprint, subset
+from headstart.studies.fingerprints import split_fingerprints
+from headstart.studies.splits import draw_budget
 from headstart.training.driver import open_run
 
 Kind = Literal["majority", "tfidf"]
@@ -36,7 +37,7 @@ def baseline(
         labels = splits["train"].class_names
         train = splits["train"]
         if "labels" in settings:
-            train = subset(train, settings["labels"], settings["seed"])
+            train = draw_budget(train, settings["labels"], settings["seed"])
         splits = {**splits, "train": train}
         scored = {name: part for name, part in splits.items() if name != "train"}
         targets = {name: _targets(part, labels) for name, part in splits.items()}
@@ -54,7 +55,7 @@ def baseline(
             **chosen,
         }
         texts = {name: part.rows for name, part in splits.items()}
-        run.finish(None, result, {"data": fingerprint(splits)}, Predictions.of(labels, texts, predicted))
+        run.finish(None, result, {"data": split_fingerprints(splits)}, Predictions.of(labels, texts, predicted))
         return result
 
 

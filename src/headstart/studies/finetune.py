@@ -31,8 +31,8 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
-from headstart.studies.labelled import read_splits, subset
 from headstart.studies.settings import FinetuneSettings
+from headstart.studies.splits import draw_budget, read_splits
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.driver import open_run
 from headstart.training.hardware import Precision, pick_device, pick_precision
@@ -127,7 +127,7 @@ def load_data(
     examples = dict(read_splits(settings, log) if splits is None else splits)
     labels = examples["train"].class_names
     if settings.labels is not None:
-        examples["train"] = subset(examples["train"], settings.labels, settings.seed)
+        examples["train"] = draw_budget(examples["train"], settings.labels, settings.seed)
     encoded = {name: EncodedExamples.of(examples[name], tokenizer, labels, window) for name in examples}
     for name, part in encoded.items():
         if part.truncated:

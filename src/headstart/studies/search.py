@@ -14,10 +14,10 @@ from headstart.runs.events import Evaluated, Event, OnEvent
 from headstart.runs.sweep import Trial
 from headstart.studies import storage
 from headstart.studies.axes import Axis
-from headstart.studies.claims import key_of
+from headstart.studies.fingerprints import settings_key
 from headstart.studies.locks import wait_for_lock
 from headstart.studies.storage import load_optuna
-from headstart.studies.trials import FREE, POLL, Pruned, Trials, outcome_of, waiting
+from headstart.studies.trials import MAY_CHANGE, POLL, Pruned, TrialRunner
 
 if TYPE_CHECKING:
     import optuna
@@ -30,17 +30,17 @@ class _NoScore(Exception):
     """Tells Optuna that a trial ended without a score."""
 
 
-def search(study: Trials) -> None:
+def search(runner: TrialRunner) -> None:
     """Trials until there are as many as were asked for, over all processes, and none is running."""
     optuna = load_optuna()
-    settings = study.settings
-    queue = storage.queue_path(settings.storage, study.out)
-    url = settings.storage or f"sqlite:///{(study.out / 'study.db').resolve()}"
+    settings = runner.settings
+    queue = storage.queue_path(settings.storage, runner.out)
+    url = settings.storage or f"sqlite:///{(runner.out / 'study.db').resolve()}"
     with storage.open_storage(url, queue, _requeue_stale) as database:
         pruners = optuna.pruners
         optuna_study = optuna.create_study(
             storage=database,
-            study_name=f"headstart-{_study_key(study)}",
+            study_name=f"headstart-{_study_key(runner)}",
             direction="maximize",
             sampler=_sampler(settings.seed, 0),
             pruner=pruners.MedianPruner(n_warmup_steps=PRUNE_AFTER) if settings.prune else pruners.NopPruner(),
@@ -49,9 +49,9 @@ def search(study: Trials) -> None:
         failures = 0  # one after the other
         while True:
             try:
-                taken, running = _run_next_trial(study, optuna_study, database, queue)
+                taken, running = _run_next_trial(runner, optuna_study, database, queue)
                 if taken or not running:
-                    study.tabulate(_table(study, optuna_study))
+                    runner.write_record(_table(runner, optuna_study))
                 failures = 0
             except storage.storage_errors():  # a server that restarts breaks off the queries of that moment
                 failures += 1
@@ -62,11 +62,10 @@ def search(study: Trials) -> None:
             if not taken and not running:
                 return
             if not taken:
-                study.log(waiting(running))
-                time.sleep(POLL)
+                runner.wait_for_others(running)
 
 
-def _run_next_trial(study: Trials, optuna_study: optuna.Study, database: Any, queue: Path) -> tuple[bool, int]:
+def _run_next_trial(runner: TrialRunner, optuna_study: optuna.Study, database: Any, queue: Path) -> tuple[bool, int]:
     """Run a trial, if one is left to take; whether there was one, and how many were running at that moment."""
     optuna = load_optuna()
     states = optuna.trial.TrialState
@@ -79,13 +78,13 @@ def _run_next_trial(study: Trials, optuna_study: optuna.Study, database: Any, qu
             optuna.storages.fail_stale_trials(optuna_study)
         trials = optuna_study.get_trials(deepcopy=False)
         storage.record_first_heartbeats(database, {t._trial_id for t in trials if t.state == states.RUNNING})
-        left = any(t.state == states.WAITING for t in trials) or len(_counted(trials)) < study.settings.trials
+        left = any(t.state == states.WAITING for t in trials) or len(_counted(trials)) < runner.settings.trials
         if left:
-            _run_trial(study, optuna_study, database, locks.close)
+            _run_trial(runner, optuna_study, database, locks.close)
     return left, sum(t.state == states.RUNNING for t in trials)
 
 
-def _run_trial(study: Trials, optuna_study: optuna.Study, database: Any, release: Callable[[], None]) -> None:
+def _run_trial(runner: TrialRunner, optuna_study: optuna.Study, database: Any, release: Callable[[], None]) -> None:
     """Ask for a trial, run it and tell its score; `release` lets the next process take one."""
     optuna = load_optuna()
     states = optuna.trial.TrialState
@@ -97,7 +96,7 @@ def _run_trial(study: Trials, optuna_study: optuna.Study, database: Any, release
         try:
             with storage.Heartbeat(database, trial._trial_id) as heartbeat:
                 release()
-                score = _objective(study, optuna_study, trial, heartbeat.check)
+                score = _objective(runner, optuna_study, trial, heartbeat.check)
         except _NoScore:
             state = states.FAIL
         except optuna.TrialPruned:
@@ -106,7 +105,9 @@ def _run_trial(study: Trials, optuna_study: optuna.Study, database: Any, release
     except BaseException as error:  # Ctrl-C, a full disk, a storage that went away: not the trial's fault
         finished = isinstance(error, ValueError) and "Cannot tell" in str(error)
         if finished or isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
-            study.log(f"this process sent no heartbeat for {storage.GRACE_PERIOD} seconds: another took over its trial")
+            runner.log(
+                f"this process sent no heartbeat for {storage.GRACE_PERIOD} seconds: another took over its trial"
+            )
             return
         with suppress(*storage.storage_errors()):
             interrupted = optuna_study.get_trials()[trial.number]
@@ -116,8 +117,10 @@ def _run_trial(study: Trials, optuna_study: optuna.Study, database: Any, release
         raise
 
 
-def _objective(study: Trials, optuna_study: optuna.Study, trial: optuna.Trial, check: Callable[[], None]) -> float:
-    settings = study.settings
+def _objective(
+    runner: TrialRunner, optuna_study: optuna.Study, trial: optuna.Trial, check: Callable[[], None]
+) -> float:
+    settings = runner.settings
     first = trial.user_attrs.get("first", trial.number)
     index = sum(t.number < first for t in _counted(optuna_study.get_trials(deepcopy=False)))
     if index >= settings.trials and first == trial.number:  # another machine took the last one at the same moment
@@ -125,11 +128,12 @@ def _objective(study: Trials, optuna_study: optuna.Study, trial: optuna.Trial, c
         raise _NoScore
     # Drawn from the seed and the trial's index alone: a search that is resumed does not propose its first trials again.
     optuna_study.sampler = _sampler(settings.seed, index)
-    one = settings.one({axis.name: _suggest(trial, axis) for axis in settings.axes})
-    which = study.announce(index + 1, settings.trials, one)
-    with wait_for_lock(study.folder(one)):  # two trials may have drawn the same values
-        outcome = outcome_of(study.folder(one)) or study.train(one, _event_handler(study, trial, check))
-    study.conclude(which, outcome)
+    combination = settings.combination({axis.name: _suggest(trial, axis) for axis in settings.axes})
+    title = f"trial {index + 1} of {settings.trials}"
+    runner.log_start(title, combination)
+    with wait_for_lock(runner.folder(combination)):  # two trials may have drawn the same values
+        outcome = runner.outcome(combination) or runner.train(combination, _event_handler(runner, trial, check))
+    runner.log_end(title, outcome)
     trial.set_user_attr("outcome", outcome)
     if outcome.get("error"):
         raise _NoScore
@@ -139,7 +143,7 @@ def _objective(study: Trials, optuna_study: optuna.Study, trial: optuna.Trial, c
 
 
 def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
-    if not axis.span:
+    if not axis.is_range:
         return trial.suggest_categorical(axis.name, axis.values)
     low, high = axis.values
     if isinstance(low, float) or isinstance(high, float):
@@ -147,16 +151,16 @@ def _suggest(trial: optuna.Trial, axis: Axis) -> Any:
     return trial.suggest_int(axis.name, low, high)
 
 
-def _event_handler(study: Trials, trial: optuna.Trial, check: Callable[[], None]) -> OnEvent:
+def _event_handler(runner: TrialRunner, trial: optuna.Trial, check: Callable[[], None]) -> OnEvent:
     """Passes events on; with pruning, reports the accuracy after each epoch and stops a run that is pruned."""
     reported = 0
 
     def on_event(event: Event) -> None:
         nonlocal reported
-        if study.on_event:
-            study.on_event(event)
+        if runner.on_event:
+            runner.on_event(event)
         check()
-        if study.settings.prune and isinstance(event, Evaluated) and int(event.epoch) > reported:
+        if runner.settings.prune and isinstance(event, Evaluated) and int(event.epoch) > reported:
             reported = int(event.epoch)
             trial.report(event.scores["accuracy"], reported)
             if trial.should_prune():
@@ -193,18 +197,18 @@ def _counted(trials: Iterable[optuna.trial.FrozenTrial]) -> list[optuna.trial.Fr
     return [t for t in trials if "first" not in t.user_attrs and "surplus" not in t.user_attrs]
 
 
-def _table(study: Trials, optuna_study: optuna.Study) -> list[Trial]:
+def _table(runner: TrialRunner, optuna_study: optuna.Study) -> list[Trial]:
     """The trials in the order in which they were first begun, from what the storage knows of them."""
     trials = [t for t in optuna_study.get_trials(deepcopy=False) if "surplus" not in t.user_attrs]
     latest = {t.user_attrs.get("first", t.number): t for t in trials}
     rows: list[Trial] = []
     for _, trial in sorted(latest.items()):
-        if len(trial.params) < len(study.swept):  # its values are not drawn yet
+        if len(trial.params) < len(runner.swept):  # its values are not drawn yet
             continue
         outcome = trial.user_attrs.get("outcome", {})
         if not outcome and trial.state.is_finished():
             outcome = {"error": f"the process that ran it died, {ATTEMPTS} times"}
-        rows.append(study.trial(study.settings.one(trial.params), outcome))
+        rows.append(runner.trial(runner.settings.combination(trial.params), outcome))
     return rows
 
 
@@ -214,9 +218,9 @@ def _sampler(seed: int, index: int) -> optuna.samplers.TPESampler:
     return sampler
 
 
-def _study_key(study: Trials) -> str:
+def _study_key(runner: TrialRunner) -> str:
     """The same search on the same texts has the same name in a database, from whichever machine."""
-    kept = study.settings.to_mapping()
-    for name in (*FREE, "storage", "data", "valid", "test"):
+    kept = runner.settings.to_mapping()
+    for name in (*MAY_CHANGE, "storage", "data", "valid", "test"):
         kept.pop(name, None)
-    return key_of([kept, study.digests, study.base(study.settings.init)])
+    return settings_key([kept, runner.fingerprints, runner.base_fingerprint(runner.settings.init)])

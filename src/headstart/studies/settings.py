@@ -211,7 +211,7 @@ class SweepSettings(FinetuneSettings):
         option = "grid" if self.grid else "search"
         return read_axes(getattr(self, option), _sweepable(), option)[0]
 
-    def one(self, chosen: Mapping[str, Any]) -> FinetuneSettings:
+    def combination(self, chosen: Mapping[str, Any]) -> FinetuneSettings:
         """The settings of one run: what was chosen for it, over the table of its mode, over what all runs share."""
         shared = {f.name: getattr(self, f.name) for f in fields(FinetuneSettings)}
         tables = {"full": self.full, "frozen": self.frozen, "scratch": self.scratch}
@@ -228,7 +228,7 @@ class SweepSettings(FinetuneSettings):
         problems: dict[str, None] = {}
         for values in product(*(axis.values for axis in axes)):
             try:
-                runs[self.one({axis.name: value for axis, value in zip(axes, values, strict=True)})] = None
+                runs[self.combination({axis.name: value for axis, value in zip(axes, values, strict=True)})] = None
             except ConfigError as error:
                 problems |= dict.fromkeys(error.problems)
         if problems:

@@ -1,4 +1,4 @@
-"""A sweep: many fine-tunings that differ in a few settings, and the table that tells which of them did best on valid.
+"""A sweep: many fine-tunings that differ in a few settings, and which of them is best on valid.
 
 grid      every combination of the values that were named
 search    Optuna proposes each trial from what the trials before it reached
@@ -11,14 +11,13 @@ study.db     what Optuna knows of a search, unless a database elsewhere holds it
 runs/        one run folder a trial, named for its settings and data: what is done there is not done again
 sweep.json   the table
 
-Several processes may work on one folder, and on one search from several machines through a database. A run folder is
-claimed by a lock of the operating system, a trial of a search by its state in the database. What a process that died
-leaves behind is taken up by another: of a grid at once, of a search when its sign of life is `GRACE` seconds old.
+Several processes may work on one folder, and on one search from several machines through a database. A process takes
+a run by a lock of the operating system, a trial of a search by its state in the database. The trial of a process that
+died is taken over by another: of a grid at once, of a search when its heartbeat is `GRACE_PERIOD` seconds old.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -30,17 +29,18 @@ from headstart.files import holds_something
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.study import StudyData, StudyFolder
-from headstart.studies.claims import claim
 from headstart.studies.finetune import build_classifier, load_data, open_base
-from headstart.studies.labelled import fingerprint, read_splits
+from headstart.studies.fingerprints import split_fingerprints
+from headstart.studies.locks import run_lock
 from headstart.studies.search import search
 from headstart.studies.settings import FinetuneSettings, SweepSettings
+from headstart.studies.splits import read_splits
 from headstart.studies.storage import load_optuna, without_password
-from headstart.studies.trials import ENDED, FREE, POLL, Trials, outcome_of, waiting
+from headstart.studies.trials import ENDED, MAY_CHANGE, TrialRunner
 from headstart.training.hardware import pick_device
 
 # What can be wrong with data, model and device depends on these.
-REHEARSED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")
+CHECKED = ("device", "init", "mode", "tokenizer", "window", "labels", "pool", "pooler")
 
 
 def sweep(
@@ -53,39 +53,39 @@ def sweep(
 ) -> dict[str, Any]:
     """Run every trial, write the study folder, and return what `sweep.json` holds.
 
-    What is wrong with the settings or the data of any trial is told before the first one trains. A trial that fails
+    What is wrong with the settings or the data of any trial is an error before the first one trains. A trial that fails
     later, on a loss that is no number or too little memory, is an entry of the table, and the sweep goes on.
     """
     out = Path(out)
     combinations = settings.combinations()
     if settings.search:
         load_optuna()  # before anything is read: without it there is no search
-    once = _once(log)
-    _rehearse(combinations, once)
+    log = _log_once(log)
+    _check(combinations, log)
     splits = read_splits(settings)
-    study = Trials(settings, out, fingerprint(splits), on_event, once)
-    _open_study(out, settings, splits, resume)
+    runner = TrialRunner(settings, out, split_fingerprints(splits), on_event, log)
+    _open_folder(out, settings, splits, resume)
     if settings.search:
-        search(study)
+        search(runner)
     else:
-        _grid(study, combinations)
-    return study.found.to_json()
+        _grid(runner, combinations)
+    return runner.record.to_json()
 
 
 # --- before anything trains ------------------------------------------------------------------------------------------
 
 
-def _rehearse(combinations: Iterable[FinetuneSettings], log: Callable[[str], None]) -> None:
+def _check(combinations: Iterable[FinetuneSettings], log: Callable[[str], None]) -> None:
     """Open every base and encode the texts as the trials will: a mistake should cost seconds and not a night."""
-    parts = {tuple(getattr(one, name) for name in REHEARSED): one for one in combinations}
+    different = {tuple(getattr(each, name) for name in CHECKED): each for each in combinations}
     errors: dict[str, HeadstartError] = {}
-    for one in parts.values():
+    for settings in different.values():
         try:
-            pick_device(one.device)
-            base = open_base(one)
+            pick_device(settings.device)
+            base = open_base(settings)
             assert base.tokenizer is not None
-            data = load_data(one, base.tokenizer, pick_window(one.window, base.model.config), log)
-            build_classifier(base.model, one, len(data.labels))
+            data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log)
+            build_classifier(base.model, settings, len(data.labels))
         except HeadstartError as error:
             errors.setdefault(str(error), error)
     if len(errors) > 1:
@@ -94,13 +94,13 @@ def _rehearse(combinations: Iterable[FinetuneSettings], log: Callable[[str], Non
         raise only
 
 
-def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Examples], resume: bool) -> None:
+def _open_folder(out: Path, settings: SweepSettings, splits: Mapping[str, Examples], resume: bool) -> None:
     """A new study folder; or, with `resume`, the one that is there if it is of the same settings and data."""
     wanted = {"study": "sweep", **settings.to_mapping()}
     if settings.storage is not None:
         wanted["storage"] = without_password(settings.storage)
     rows = {name: len(part.rows) for name, part in splits.items()}
-    data = StudyData(fingerprint(splits), rows, splits["train"].class_names)
+    data = StudyData(split_fingerprints(splits), rows, splits["train"].class_names)
     folder = StudyFolder(out)
     if out.is_file():
         raise OutputError(f"{out} is a file, and a folder for the sweep was meant: name another")
@@ -108,7 +108,10 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
         if not folder.begun:
             raise OutputError(f"{out} holds something that is no study: name another folder")
         found = folder.settings()
-        free = {*FREE, *(axis.name for axis in settings.axes)}  # what is varied has no value that all trials share
+        free = {
+            *MAY_CHANGE,
+            *(axis.name for axis in settings.axes),
+        }  # the value of a swept setting has no effect
         keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(free)
         if keys:
             names = ", ".join(sorted(keys))
@@ -127,54 +130,54 @@ def _open_study(out: Path, settings: SweepSettings, splits: Mapping[str, Example
 # --- a grid -----------------------------------------------------------------------------------------------------------
 
 
-def _grid(study: Trials, combinations: Sequence[FinetuneSettings]) -> None:
-    """Every combination, shared with whoever else is at it; what failed an earlier time is tried again."""
-    for one in combinations:
-        with claim(study.folder(one)) as ours:
-            if ours and "error" in (outcome_of(study.folder(one)) or {}):
-                (study.folder(one) / ENDED).unlink()
-    everything = (*combinations, *_earlier(study, combinations))
-    varied = (f.name for f in fields(FinetuneSettings) if len({getattr(one, f.name) for one in everything}) > 1)
-    study.swept = tuple(dict.fromkeys((*study.swept, *varied)))
+def _grid(runner: TrialRunner, combinations: Sequence[FinetuneSettings]) -> None:
+    """Every combination, shared with other processes; what failed in an earlier sweep is tried again."""
+    for combination in combinations:
+        with run_lock(runner.folder(combination)) as acquired:
+            if acquired and "error" in (runner.outcome(combination) or {}):
+                (runner.folder(combination) / ENDED).unlink()
+    known = (*combinations, *_earlier(runner, combinations))
+    varied = (f.name for f in fields(FinetuneSettings) if len({getattr(each, f.name) for each in known}) > 1)
+    runner.swept = tuple(dict.fromkeys((*runner.swept, *varied)))
 
-    def tabulate() -> None:
-        study.tabulate([study.trial(one, outcome_of(study.folder(one)) or {}) for one in everything])
+    def write_record() -> None:
+        runner.write_record([runner.trial(each, runner.outcome(each) or {}) for each in known])
 
-    tabulate()
-    while left := [one for one in combinations if outcome_of(study.folder(one)) is None]:
+    write_record()
+    while left := [each for each in combinations if runner.outcome(each) is None]:
         done = 0
-        for one in left:
-            with claim(study.folder(one)) as ours:
-                if not ours or outcome_of(study.folder(one)) is not None:
+        for combination in left:
+            with run_lock(runner.folder(combination)) as acquired:
+                if not acquired or runner.outcome(combination) is not None:
                     continue
-                which = study.announce(combinations.index(one) + 1, len(combinations), one)
-                study.conclude(which, study.train(one, study.on_event))
+                title = f"trial {combinations.index(combination) + 1} of {len(combinations)}"
+                runner.log_start(title, combination)
+                runner.log_end(title, runner.train(combination, runner.on_event))
                 done += 1
-            tabulate()
+            write_record()
         if not done:
-            study.log(waiting(len(left)))
-            time.sleep(POLL)
-    tabulate()
+            runner.wait_for_others(len(left))
+    write_record()
 
 
-def _earlier(study: Trials, combinations: Sequence[FinetuneSettings]) -> list[FinetuneSettings]:
-    """Runs that are done and that this grid does not ask for: an earlier one did."""
-    found: list[FinetuneSettings] = []
-    for run in StudyFolder(study.out).done():
+def _earlier(runner: TrialRunner, combinations: Sequence[FinetuneSettings]) -> list[FinetuneSettings]:
+    """The runs that an earlier sweep with another grid did in this folder."""
+    earlier: list[FinetuneSettings] = []
+    for run in StudyFolder(runner.out).done():
         mapping = {name: value for name, value in run.settings().items() if name != "study"}
-        one = FinetuneSettings.from_mapping(mapping, str(run.path))
-        if one not in combinations and study.folder(one) == run.path:  # else its base has changed since
-            found.append(one)
-    return found
+        combination = FinetuneSettings.from_mapping(mapping, str(run.path))
+        if combination not in combinations and runner.folder(combination) == run.path:  # else its base has changed
+            earlier.append(combination)
+    return earlier
 
 
-def _once(log: Callable[[str], None]) -> Callable[[str], None]:
-    """Say nothing twice: every trial would tell the same of the data."""
-    said: set[str] = set()
+def _log_once(log: Callable[[str], None]) -> Callable[[str], None]:
+    """No line twice: every trial would log the same about the data."""
+    logged: set[str] = set()
 
-    def say(text: str) -> None:
-        if text not in said:
-            said.add(text)
+    def log_new(text: str) -> None:
+        if text not in logged:
+            logged.add(text)
             log(text)
 
-    return say
+    return log_new

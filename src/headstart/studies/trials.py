@@ -1,10 +1,11 @@
-"""The trials of a sweep: how one is run, what came of it, and the table that they make."""
+"""The trials of a sweep: how one is run, what came of it, and the record of all of them."""
 
 from __future__ import annotations
 
 import gc
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,59 +21,66 @@ from headstart.runs.predictions import read_correct
 from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.sweep import Sweep, Trial, plain, shown
-from headstart.studies.claims import fingerprint_of, key_of
 from headstart.studies.finetune import finetune
+from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.statistics import p_values_against_best
 from headstart.training.driver import open_run
 from headstart.wording import plural, reason
 
-ALWAYS = ("epochs", "mode", "batch_size", "dropout", "lr")  # shown of every run, whether swept or not
-INSTEAD = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first is not looked at
-FREE = ("grid", "trials", "keep_models")  # may change when a sweep is gone on with
-ENDED = "ended.json"  # in the folder of a run that did not come to its end: {"error": …} or {"pruned": epoch}
+ALWAYS_SHOWN = ("epochs", "mode", "batch_size", "dropout", "lr")  # in the table, whether swept or not
+REPLACED_BY = {"epochs": "steps", "batch_size": "tokens"}  # where the second is set, the first has no effect
+MAY_CHANGE = ("grid", "trials", "keep_models")  # when a sweep is resumed
+ENDED = "ended.json"  # in the folder of a run that did not finish: {"error": …} or {"pruned": epoch}
 POLL = 0.5  # seconds between looks at what other processes do
 
 
 class Pruned(Exception):
-    """Raised by the listener in the midst of a run that is not worth its time."""
+    """Raised in an event callback to stop a run."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
 
 
-class Trials:
-    """The folder: where the runs lie, how one is run, what the table is made of."""
+class TrialRunner:
+    """Runs trials in the folder of a sweep, and writes its record. A trial is a combination of settings."""
 
     def __init__(
         self,
         settings: SweepSettings,
         out: Path,
-        digests: Mapping[str, str],
+        fingerprints: Mapping[str, str],
         on_event: OnEvent | None,
         log: Callable[[str], None],
     ) -> None:
-        self.settings, self.out, self.digests, self.on_event, self.log = settings, out, digests, on_event, log
+        self.settings, self.out, self.fingerprints = settings, out, fingerprints
+        self.on_event, self.log = on_event, log
         self.swept = tuple(axis.name for axis in settings.axes)
-        self.found = Sweep("grid" if settings.grid else "search", self.swept, ())
-        self.base = cache(fingerprint_of)
-        self.right = cache(lambda folder: read_correct(folder / PREDICTIONS, "valid"))
+        self.record = Sweep("grid" if settings.grid else "search", self.swept, ())
+        self.base_fingerprint = cache(base_fingerprint)
+        self._correct_on_valid = cache(lambda folder: read_correct(folder / PREDICTIONS, "valid"))
 
-    def folder(self, one: FinetuneSettings) -> Path:
+    def folder(self, combination: FinetuneSettings) -> Path:
         """The run folder of these settings, on these texts, from this base: the same whenever they are run."""
-        return self.out / "runs" / f"{one.mode}-{key_of([one.to_mapping(), self.digests, self.base(one.init)])}"
+        values = [combination.to_mapping(), self.fingerprints, self.base_fingerprint(combination.init)]
+        return self.out / "runs" / f"{combination.mode}-{settings_key(values)}"
 
-    def train(self, one: FinetuneSettings, on_event: OnEvent | None) -> dict[str, Any]:
-        """Run it to its end, whatever that is; the folder says which."""
-        folder = self.folder(one)
+    def outcome(self, combination: FinetuneSettings) -> dict[str, Any] | None:
+        """What came of a trial, as the fields of `Trial`; None where it has not ended yet."""
+        return read_outcome(self.folder(combination))
+
+    def train(self, combination: FinetuneSettings, on_event: OnEvent | None) -> dict[str, Any]:
+        """Run it to its end, whatever that is, and return its outcome."""
+        folder = self.folder(combination)
         (folder / ENDED).unlink(missing_ok=True)
-        _tidy()
+        _free_gpu_memory()
+        ended: dict[str, Any] = {}
         try:
-            with open_run(folder, "finetune", one.to_mapping(), resume=True):
-                pass  # what it was to be is written down, should it fail before it begins
-            finetune(one, folder, resume=True, on_event=on_event, log=self.log)
+            with open_run(folder, "finetune", combination.to_mapping(), resume=True):
+                pass  # so that its settings are recorded, should it fail before it begins
+            finetune(combination, folder, resume=True, on_event=on_event, log=self.log)
         except Pruned as pruned:
-            ended: dict[str, Any] = {"pruned": pruned.epoch}
+            ended = {"pruned": pruned.epoch}
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         except (OutputError, MissingExtra):  # a full disk fails the next trial as well
             raise
@@ -82,66 +90,67 @@ class Trials:
             if not _out_of_memory(error):
                 raise
             ended = {"error": f"out of memory: {reason(error)}"}
-        else:
-            ended = {}
         if ended:
             write_json(folder / ENDED, ended)
-        outcome = outcome_of(folder)
+        outcome = read_outcome(folder)
         assert outcome is not None
         return outcome
 
-    def trial(self, one: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
-        left_out = {name for name, other in INSTEAD.items() if getattr(one, other) is not None}
-        usual = (INSTEAD[name] if name in left_out else name for name in ALWAYS)
-        names = dict.fromkeys((*usual, *self.swept))
-        run = self.folder(one).relative_to(self.out).as_posix()
-        return Trial(**{"run": run, **outcome, "settings": {name: getattr(one, name) for name in names}})
+    def trial(self, combination: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
+        no_effect = {name for name, other in REPLACED_BY.items() if getattr(combination, other) is not None}
+        usual = (REPLACED_BY[name] if name in no_effect else name for name in ALWAYS_SHOWN)
+        settings = {name: getattr(combination, name) for name in dict.fromkeys((*usual, *self.swept))}
+        run = self.folder(combination).relative_to(self.out).as_posix()
+        return Trial(**{"run": run, **outcome, "settings": settings})
 
-    def announce(self, number: int, total: int, one: FinetuneSettings) -> str:
-        """Say which trial begins; the beginning of what will be said of its end."""
-        which = f"trial {number} of {total}"
-        self.log(f"{which}: " + ", ".join(f"{plain(name)} {shown(getattr(one, name))}" for name in self.swept))
-        return which
+    def log_start(self, title: str, combination: FinetuneSettings) -> None:
+        values = ", ".join(f"{plain(name)} {shown(getattr(combination, name))}" for name in self.swept)
+        self.log(f"{title}: {values}")
 
-    def conclude(self, which: str, outcome: Mapping[str, Any]) -> None:
+    def log_end(self, title: str, outcome: Mapping[str, Any]) -> None:
         if outcome.get("error"):
-            self.log(f"{which} failed: {outcome['error']}")
+            self.log(f"{title} failed: {outcome['error']}")
         elif outcome.get("pruned"):
-            self.log(f"{which} was pruned at epoch {outcome['pruned']}")
+            self.log(f"{title} was pruned at epoch {outcome['pruned']}")
         else:
-            self.log(f"{which}: valid accuracy {outcome['valid']['accuracy']:.4f}")
+            self.log(f"{title}: valid accuracy {outcome['valid']['accuracy']:.4f}")
 
-    def tabulate(self, trials: Sequence[Trial]) -> None:
-        """Mark the best, write the table, and let go of the weights that nobody will want."""
+    def wait_for_others(self, count: int) -> None:
+        self.log(f"waiting for {plural(count, 'trial')} that other processes have")
+        time.sleep(POLL)
+
+    def write_record(self, trials: Sequence[Trial]) -> None:
+        """Mark the best, write sweep.json, and remove the weights of trials that are not the best."""
         texts = None
         best = max(trials, key=lambda trial: trial.score, default=None)
         if best is not None and best.valid is not None:
             trials = [replace(trial, best=trial is best) for trial in trials]
             if not self.settings.keep_models:
-                # What is worse now will be worse for ever: no other process can want it either.
+                # What is worse than the best now stays worse: no other process will keep it either.
                 for trial in trials:
                     if trial.score < best.score:
                         shutil.rmtree(self.out / trial.run / "model", ignore_errors=True)
-            texts, trials = self.doubted(trials, best.run)
-        self.found = replace(self.found, swept=self.swept, trials=tuple(trials), texts=texts)
-        StudyFolder(self.out).write_sweep(self.found)
+            texts, trials = self._with_p_values(trials, best.run)
+        self.record = replace(self.record, swept=self.swept, trials=tuple(trials), texts=texts)
+        StudyFolder(self.out).write_sweep(self.record)
 
-    def doubted(self, trials: Sequence[Trial], best: str) -> tuple[int | None, Sequence[Trial]]:
-        """How many texts valid has, and each trial with the chance of its difference from the best on them.
+    def _with_p_values(self, trials: Sequence[Trial], best: str) -> tuple[int | None, Sequence[Trial]]:
+        """How many texts valid has, and each trial with the p-value of its difference from the best on them.
 
-        Those that lie on another machine are left out.
+        Trials whose predictions lie on another machine have none.
         """
-        answers = {trial.run: self.right(self.out / trial.run) for trial in trials if trial.valid is not None}
-        its = answers.pop(best)
-        if its is None:
+        correct = {
+            trial.run: self._correct_on_valid(self.out / trial.run) for trial in trials if trial.valid is not None
+        }
+        correct_of_best = correct.pop(best)
+        if correct_of_best is None:
             return None, trials
-        others = {run: found for run, found in answers.items() if found is not None}
-        chances = dict(zip(others, p_values_against_best(its, list(others.values())), strict=True))
-        return len(its), [replace(trial, chance=chances.get(trial.run)) for trial in trials]
+        others = {run: answers for run, answers in correct.items() if answers is not None}
+        p_values = dict(zip(others, p_values_against_best(correct_of_best, list(others.values())), strict=True))
+        return len(correct_of_best), [replace(trial, chance=p_values.get(trial.run)) for trial in trials]
 
 
-def outcome_of(folder: Path) -> dict[str, Any] | None:
-    """What came of the run in a folder; None where it has not ended yet."""
+def read_outcome(folder: Path) -> dict[str, Any] | None:
     run = RunFolder(folder)
     if run.done:
         result, manifest = run.result(), run.manifest()
@@ -154,13 +163,13 @@ def outcome_of(folder: Path) -> dict[str, Any] | None:
         }
     try:
         ended: dict[str, Any] = json.loads((folder / ENDED).read_text(encoding="utf-8"))
-    except FileNotFoundError:  # or taken away at this moment, by a process that tries again
+    except FileNotFoundError:  # or removed at this moment, by a process that tries again
         return None
     return ended
 
 
-def _tidy() -> None:
-    """Give back what the trial before held on a GPU, so that this one has the memory that it would have alone."""
+def _free_gpu_memory() -> None:
+    """So that a trial has the memory that it would have as the only one."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
@@ -168,7 +177,3 @@ def _tidy() -> None:
 
 def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
-
-
-def waiting(count: int) -> str:
-    return f"waiting for {plural(count, 'trial')} that other processes have"

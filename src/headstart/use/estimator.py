@@ -22,8 +22,8 @@ from headstart.errors import ConfigError
 from headstart.model.presets import PRESETS
 from headstart.reading.examples import Example, Examples, Text
 from headstart.studies.finetune import finetune
-from headstart.studies.labelled import VALID_SHARE, train_tokenizer_on
 from headstart.studies.settings import FinetuneSettings
+from headstart.studies.splits import VALID_SHARE, train_tokenizer_on
 from headstart.use.classifier import TextClassifier, to_example
 from headstart.use.progress import show_progress
 

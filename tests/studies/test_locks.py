@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from headstart.studies.claims import claim
+from headstart.studies.locks import run_lock
 
 
 def hold(path: str, ready: Any) -> None:
-    with claim(Path(path)) as ours:
+    with run_lock(Path(path)) as ours:
         ready.put(ours)
         signal.pause()
 
@@ -22,14 +22,14 @@ def test_a_run_is_held_by_one_process_and_free_once_that_is_dead(tmp_path: Path)
     other = context.Process(target=hold, args=(str(run), ready))
     other.start()
     assert ready.get(timeout=60) is True
-    with claim(run) as ours:
+    with run_lock(run) as ours:
         assert not ours
-    with claim(tmp_path / "runs" / "b") as another:
+    with run_lock(tmp_path / "runs" / "b") as another:
         assert another
     assert other.pid is not None
     os.kill(other.pid, signal.SIGKILL)
     other.join()
-    with claim(run) as ours:
+    with run_lock(run) as ours:
         assert ours
-    with claim(run) as again:
+    with run_lock(run) as again:
         assert again

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from headstart.errors import ConfigError, DataError
 from headstart.reading.examples import Example, Examples
-from headstart.studies.labelled import fingerprint, read_splits, subset
+from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.settings import FinetuneSettings
+from headstart.studies.splits import draw_budget, read_splits
 from tests.studies.example_data import write_reviews
 
 
@@ -25,7 +26,7 @@ def test_subsets_are_nested_balanced_and_in_order(labels: str, seed: int, data: 
     rows = made(labels)
     counts = st.integers(len(set(labels)), len(labels))
     few, many = sorted((data.draw(counts), data.draw(counts)))
-    small, large = subset(rows, few, seed), subset(rows, many, seed)
+    small, large = draw_budget(rows, few, seed), draw_budget(rows, many, seed)
     assert len(small.rows) == few
     assert set(small.rows) <= set(large.rows)
     assert [row.line for row in large.rows] == sorted(row.line for row in large.rows)
@@ -37,9 +38,9 @@ def test_subsets_are_nested_balanced_and_in_order(labels: str, seed: int, data: 
 
 def test_another_seed_draws_others_and_the_same_the_same() -> None:
     rows = made("ab" * 50)
-    assert subset(rows, 10, 0) == subset(rows, 10, 0)
-    assert subset(rows, 10, 0) != subset(rows, 10, 1)
-    assert subset(rows, 100, 7).rows == rows.rows
+    assert draw_budget(rows, 10, 0) == draw_budget(rows, 10, 0)
+    assert draw_budget(rows, 10, 0) != draw_budget(rows, 10, 1)
+    assert draw_budget(rows, 100, 7).rows == rows.rows
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_another_seed_draws_others_and_the_same_the_same() -> None:
 )
 def test_too_many_and_too_few_labels(count: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        subset(made("ab" * 50), count, 0)
+        draw_budget(made("ab" * 50), count, 0)
 
 
 def test_what_has_no_file_is_parted_from_train_by_content(tmp_path: Path) -> None:
@@ -89,6 +90,6 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
 def test_the_fingerprint_is_of_what_is_said() -> None:
     rows = made("abab")
     moved = Examples(tuple(Example(row.text, row.label, None, "elsewhere", row.line + 1) for row in rows.rows))
-    assert fingerprint({"train": rows}) == fingerprint({"train": moved})
+    assert split_fingerprints({"train": rows}) == split_fingerprints({"train": moved})
     for other in ("abba", "aba"):
-        assert fingerprint({"train": rows}) != fingerprint({"train": made(other)})
+        assert split_fingerprints({"train": rows}) != split_fingerprints({"train": made(other)})

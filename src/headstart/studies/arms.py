@@ -1,0 +1,124 @@
+"""The arms of a comparison: modes of the bases that they start from, each with its own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from headstart.batches.batch import pick_window
+from headstart.checkpoints.folder import Checkpoint
+from headstart.config import read_pairs
+from headstart.errors import ConfigError, did_you_mean
+from headstart.model.presets import PRESETS
+from headstart.reading.examples import Examples
+from headstart.runs.comparison import Mode
+from headstart.runs.study import StudyFolder
+from headstart.studies.baselines import KINDS
+from headstart.studies.finetune import build_classifier, open_base
+from headstart.studies.fingerprints import base_fingerprint, settings_key
+from headstart.studies.outcomes import Arm
+from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
+from headstart.studies.splits import train_tokenizer_on
+
+MODES: tuple[Mode, ...] = ("scratch", "frozen", "full")
+PRESET = "small"  # what is trained from scratch where no base is named
+TOKENIZER = "tokenizer"  # in the study folder, where it was trained on the labelled texts
+SAME_FOR_ALL = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # the arms train equally
+
+
+@dataclass(frozen=True)
+class Base:
+    """What arms start from: a model folder, or a preset, which has an architecture and no weights."""
+
+    init: str
+    has_weights: bool
+    fingerprint: str
+    architecture: str  # equal for two bases that are the same when their weights are fresh
+    checkpoint: Checkpoint
+
+
+def without_base(
+    settings: CompareSettings, train: Examples, folder: Path, log: Callable[[str], None]
+) -> CompareSettings:
+    """What can be compared without a pretrained model: a preset from scratch, its tokenizer trained on the texts."""
+    log(
+        f"no --init: a `{PRESET}` model from scratch is compared with the baselines. To learn what pretraining buys, "
+        "name a model folder with --init; `headstart pretrain TEXT` and `headstart import` make one"
+    )
+    changes: dict[str, Any] = {"init": (PRESET,)}
+    if settings.arms == CompareSettings.arms:
+        changes["arms"] = "scratch"
+    if settings.tokenizer is None:
+        changes["tokenizer"] = str(folder / TOKENIZER)
+        if StudyFolder(folder).data() is None:  # in a study that was begun it is there
+            train_tokenizer_on(train.rows, folder / TOKENIZER)
+    return replace(settings, **changes)
+
+
+def open_bases(settings: CompareSettings) -> dict[str, Base]:
+    """The bases under the names that were given, or the last parts of their paths."""
+    bases: dict[str, Base] = {}
+    for text in settings.init:
+        name, equals, init = text.partition("=")
+        if not equals or Path(text).exists():
+            name, init = Path(text).name or text, text
+        if name in bases:
+            raise ConfigError("compare", [f"two bases are named {name!r}: name them apart with --init NAME=FOLDER"])
+        is_preset = init in PRESETS and not Path(init).is_dir()
+        base = open_base(FinetuneSettings(data=settings.data, init=init, tokenizer=settings.tokenizer, mode="scratch"))
+        assert base.tokenizer is not None
+        architecture = {"config": base.model.config.to_mapping(), "tokenizer": base.tokenizer.fingerprint}
+        bases[name] = Base(init, not is_preset, base_fingerprint(init), settings_key(architecture), base)
+    return bases
+
+
+def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Arm]:
+    """Every mode asked for, of every base that can have it; bases of one architecture share their arm from scratch."""
+    chosen: dict[tuple[Mode, str], tuple[Mode, str]] = {}  # (mode, base or architecture): (mode, base)
+    problems = []
+    for word in (word.strip() for word in settings.arms.split(",")):
+        name, colon, base = word.partition(":")
+        mode = next((mode for mode in MODES if mode == name), None)
+        if mode is None:
+            problems.append(f"arm {word!r}: {did_you_mean(name, MODES)} (the baselines are always there)")
+        elif colon and base not in bases:
+            problems.append(f"arm {word!r}: no base is named {base!r}: {did_you_mean(base, bases)}")
+        else:
+            possible = [each for each in ([base] if colon else bases) if mode == "scratch" or bases[each].has_weights]
+            if not possible:
+                problems.append(f"arm {word!r} needs a model folder: {base or ', '.join(bases)} is without weights")
+            for each in possible:
+                chosen.setdefault((mode, bases[each].architecture if mode == "scratch" else each), (mode, each))
+    if problems:
+        raise ConfigError("arms", problems)
+    modes = [mode for mode, _ in chosen.values()]
+    arms = [Arm(mode if modes.count(mode) == 1 else f"{mode}:{base}", mode, base) for mode, base in chosen.values()]
+    names = [*(arm.name for arm in arms), *KINDS]
+    if settings.reference is not None and settings.reference not in names:
+        hint = did_you_mean(settings.reference, names)
+        raise ConfigError("compare", [f"reference {settings.reference!r} is none of the arms: {hint}"])
+    return arms
+
+
+def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base]) -> FinetuneSettings:
+    """The settings of an arm's runs, but for seed and budget: those of the study, and over them those of its mode."""
+    assert arm.base is not None
+    given = settings.to_mapping()
+    common = {f.name: given[f.name] for f in fields(LabelledSettings) if f.name in given}
+    own = read_pairs(getattr(settings, arm.mode), f"--{arm.mode}")
+    shared = sorted(own.keys() & {*SAME_FOR_ALL, *DATA})
+    if shared:
+        problems = [f"{name} is the same for every arm, and cannot be set for one" for name in shared]
+        raise ConfigError(f"--{arm.mode}", problems)
+    return FinetuneSettings.from_mapping({**common, "init": bases[arm.base].init, "mode": arm.mode, **own}, arm.name)
+
+
+def check_arms(settings: CompareSettings, arms: Sequence[Arm], bases: Mapping[str, Base], classes: int) -> None:
+    """Build each arm's classifier once: what cannot be built is an error before the first run, not after the tenth."""
+    for arm in arms:
+        assert arm.base is not None
+        model, finetune_settings = bases[arm.base].checkpoint.model, arm_settings(settings, arm, bases)
+        pick_window(finetune_settings.window, model.config)
+        build_classifier(model, finetune_settings, classes)

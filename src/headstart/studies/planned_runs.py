@@ -1,0 +1,114 @@
+"""The runs of a comparison: every arm with every label budget and seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import ConfigError
+from headstart.files import read_json
+from headstart.reading.examples import Examples
+from headstart.runs.run import RunFolder
+from headstart.studies.arms import Base, arm_settings
+from headstart.studies.baselines import KINDS
+from headstart.studies.fingerprints import settings_key
+from headstart.studies.outcomes import Arm
+from headstart.studies.settings import DATA, CompareSettings
+from headstart.studies.splits import draw_budget
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """An arm with a label budget and a seed; no seed where nothing is random."""
+
+    arm: Arm
+    budget: int
+    seed: int | None
+    settings: Mapping[str, Any]
+    folder: Path
+    keep_model: bool
+
+    @property
+    def done(self) -> bool:
+        return RunFolder(self.folder).done
+
+    @property
+    def failure_file(self) -> Path:
+        """Where the error of a failed try is written: beside the run, which is to be tried again."""
+        return self.folder.parent / ".failed" / f"{self.folder.name}.json"
+
+    @property
+    def failure(self) -> str:
+        return str(read_json(self.failure_file)["error"]) if self.failure_file.is_file() else "not done"
+
+    @property
+    def title(self) -> str:
+        return self.arm.name if self.seed is None else f"{self.arm.name}, {self.budget:,} labels, seed {self.seed}"
+
+
+def read_budgets(settings: CompareSettings, train: Examples) -> list[int]:
+    """The label budgets, the smallest first; all labels there are, unless others are asked for."""
+    budgets: set[int] = set()
+    problems = []
+    for word in (settings.labels or "all").replace(" ", "").split(","):
+        if word == "all":
+            budgets.add(len(train.rows))
+        elif word.isdecimal():
+            budgets.add(int(word))
+        else:
+            problems.append(f"{word!r} is no number of labels: write them as 50,100,all")
+    for budget in sorted(budgets):
+        try:
+            draw_budget(train, budget, settings.seed)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError("labels", problems)
+    return sorted(budgets)
+
+
+def plan_runs(
+    settings: CompareSettings,
+    folder: Path,
+    arms: Sequence[Arm],
+    bases: Mapping[str, Base],
+    budgets: Sequence[int],
+    all_labels: int,
+    fingerprints: Mapping[str, str],
+) -> Iterator[PlannedRun]:
+    """The baselines, which take seconds, then seed by seed, so that early runs can be compared already."""
+
+    def planned(arm: Arm, budget: int, seed: int | None, values: dict[str, Any], keep: bool = False) -> PlannedRun:
+        base = None if arm.base is None else bases[arm.base].fingerprint
+        name = "-".join([arm.name.replace(":", "-"), str(budget), *([] if seed is None else [f"seed{seed}"])])
+        key = settings_key([values, fingerprints, base])
+        return PlannedRun(arm, budget, seed, values, folder / "runs" / f"{name}-{key}", keep)
+
+    given = settings.to_mapping()
+    data = {name: given[name] for name in DATA if name in given}
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    for kind in KINDS:
+        for budget in budgets:
+            if budget == all_labels:  # nothing is drawn
+                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data})
+                continue
+            for seed in seeds:
+                values = {"kind": kind, **data, "labels": budget, "seed": seed}
+                yield planned(Arm(kind, "baseline"), budget, seed, values)
+    for seed in seeds:
+        for budget in budgets:
+            for arm in arms:
+                values = {**arm_settings(settings, arm, bases).to_mapping(), "seed": seed}
+                if budget < all_labels:
+                    values |= {"labels": budget, "epochs": _epochs(settings, budget)}
+                first = seed == settings.seed and budget == max(budgets)
+                yield planned(arm, budget, seed, values, settings.keep_models or first)
+
+
+def _epochs(settings: CompareSettings, budget: int) -> int:
+    """So many passes over few labels that they come to the least steps asked for."""
+    steps = math.ceil(budget / settings.batch_size)
+    return max(settings.epochs, math.ceil(settings.least_steps / steps))

@@ -1,0 +1,71 @@
+"""Worker processes that share a study, forked from a server that has torch imported already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headstart.errors import TrainingError
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+PRELOAD = "headstart.studies.compare"  # which imports all that a run needs
+INTERRUPTS = {signal.SIGINT}
+
+
+def start_fork_server() -> ForkServerContext | SpawnContext:
+    """A server that imports what workers need, while this process reads the data, and forks them.
+
+    Where there is none, as on Windows, each worker imports for itself, which takes seconds.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver, resource_tracker
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOAD])
+    resource_tracker.ensure_running()  # the server would start it, and it sets a signal mask of its own
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # Ctrl-C is for the workers, and not for the server
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return context
+
+
+def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
+    """So many processes that do the same work, until all have ended."""
+    threads = max(1, (os.cpu_count() or 1) // count)
+    context = start_fork_server()
+    workers = [context.Process(target=_run_worker, args=(work, arguments, threads)) for _ in range(count)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:  # which the workers had too: they save their checkpoints first
+        for worker in workers:
+            worker.join()
+        raise
+    failed = [worker for worker in workers if worker.exitcode]
+    if failed:
+        raise TrainingError(
+            f"{len(failed)} of {len(workers)} processes ended early (exit code {failed[0].exitcode}): "
+            "what is done is kept, run the same command again"
+        )
+
+
+def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int) -> None:
+    torch.set_num_threads(threads)
+    try:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        work(*arguments)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
