@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headstart.errors import ConfigError, DataError
-from headstart.reading.examples import Examples, read_examples
+from headstart.reading.examples import Example, Examples, read_examples
 from headstart.reading.skipped import SkippedRows, summary_lines
 from headstart.reading.split import split
 from headstart.studies.settings import LabelledSettings
