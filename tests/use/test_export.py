@@ -185,7 +185,7 @@ def test_the_graph_is_plain_onnx_and_names_no_file_of_this_machine(forms: dict[s
 def test_weights_beyond_one_file_are_refused(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_files, "LARGEST", 1000)
+    monkeypatch.setattr(onnx_files, "MAX_BYTES", 1000)
     with pytest.raises(ModelError, match="an ONNX file holds 1,000"):
         written(make(tokenizer), tmp_path / "out")
 
