@@ -20,9 +20,7 @@ from typing import Any, TypeVar
 from headstart.checkpoints.exchange import open_model
 from headstart.config import ClassifierConfig, Settings
 from headstart.errors import CheckpointError
-from headstart.files import write_text
-from headstart.report.page import render
-from headstart.report.records import read
+from headstart.report.page import write_report
 from headstart.runs.comparison import Comparison
 from headstart.studies.compare import compare as run_comparison
 from headstart.studies.corpus import write_texts
@@ -105,7 +103,7 @@ def compare(
     with show_progress(progress) as (_, log):
         log(f"study folder: {folder}")
         comparison = run_comparison(chosen, folder, log=log)
-    write_text(folder / "report.html", render(read([folder])))
+    write_report([folder], folder / "report.html")
     return comparison
 
 

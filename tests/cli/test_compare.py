@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headstart.cli.study_progress import Look, Watch, seconds_left, words
+from headstart.cli.study_progress import RunProgress, StudyProgress, seconds_left, summary
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
 from headstart.runs.events import Evaluated, Step, event_writer
@@ -108,21 +108,21 @@ def planned(arm: str, labels: int, folder: Path) -> PlannedRun:
 
 
 def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
-    def look(arm: str, labels: int, share: float, seconds: float) -> Look:
-        return Look(planned(arm, labels, tmp_path), share, None, seconds)
+    def progress(arm: str, labels: int, share: float, seconds: float) -> RunProgress:
+        return RunProgress(planned(arm, labels, tmp_path), share, None, seconds)
 
-    done = [look("full", 100, 1.0, 60.0), look("scratch", 100, 1.0, 30.0)]
+    done = [progress("full", 100, 1.0, 60.0), progress("scratch", 100, 1.0, 30.0)]
     assert seconds_left(done) == 0
     # Another of each, one half done, and one of a budget that nothing is known of: reckoned as the slowest.
-    rest = [look("full", 100, 0.5, 30.0), look("scratch", 100, 0.0, 0.0), look("full", 10, 0.0, 0.0)]
+    rest = [progress("full", 100, 0.5, 30.0), progress("scratch", 100, 0.0, 0.0), progress("full", 10, 0.0, 0.0)]
     assert seconds_left([*done, *rest]) == pytest.approx(30 + 30 + 60)
-    assert words([*done, *rest], 1) == "2 of 5 runs done, about 2 min left"
-    assert words([*done, *rest], 2) == "2 of 5 runs done, about 60 s left"
-    assert words([look("full", 100, 0.0, 0.0)], 1) == "0 of 1 runs done"
+    assert summary([*done, *rest], 1) == "2 of 5 runs done, about 2 min left"
+    assert summary([*done, *rest], 2) == "2 of 5 runs done, about 60 s left"
+    assert summary([progress("full", 100, 0.0, 0.0)], 1) == "0 of 1 runs done"
     # A baseline is done in no time, and the others will not be.
-    first = [look("tfidf", 100, 1.0, 0.2), look("full", 100, 0.0, 0.0)]
-    assert words(first, 1) == "1 of 2 runs done"
-    assert words(first[:1], 1) == "1 of 1 runs done"
+    first = [progress("tfidf", 100, 1.0, 0.2), progress("full", 100, 0.0, 0.0)]
+    assert summary(first, 1) == "1 of 2 runs done"
+    assert summary(first[:1], 1) == "1 of 1 runs done"
 
 
 def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
         runs = (running, waiting, over)
         settings = CompareSettings(data="x", init=("y",))
 
-    watch = Watch(Study())  # type: ignore[arg-type]
-    assert [(look.share, look.best) for look in watch.look()] == [(0.4, 0.75), (0.0, None), (1.0, 0.5)]
+    study = StudyProgress(Study())  # type: ignore[arg-type]
+    assert [(run.share, run.best) for run in study.read()] == [(0.4, 0.75), (0.0, None), (1.0, 0.5)]
     screen = Console(width=100, file=io.StringIO())
-    screen.print(watch.shown())
+    screen.print(study.table())
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"full +0/1 +0\.7500 +seed 0 40 %", shown)
     assert re.search(r"scratch +1/1 +0\.5000", shown)

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
     """Do the runs that are not done yet; then print the tables and the verdict, and write the report."""
     from headstart.cli.study_progress import study_progress
-    from headstart.files import write_text
-    from headstart.report.page import render
-    from headstart.report.records import read
+    from headstart.report.page import write_report
     from headstart.studies.compare import open_study, run_study
     from headstart.studies.workers import start_fork_server
 
@@ -40,7 +38,7 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
         say(f"interrupted: what is done is in {out}, and the same command goes on from there")
         raise
     comparison = study.conclude()
-    write_text(out / "report.html", render(read([out])))
+    write_report([out], out / "report.html")
     if as_json:
         print_json(comparison.to_json())
     elif not quiet:
@@ -59,7 +57,7 @@ def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: 
 _OUT = options.out("The study folder: new, or one of the same data to go on in.", CompareSettings)
 compare_command = options.command(
     CompareSettings,
-    "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder",
+    options.LABELLED,
     [_OUT, options.QUIET, options.JSON],
     _compare,
 )

@@ -12,6 +12,7 @@ import typer
 
 from headstart import demo
 from headstart.cli.compare import run_comparison
+from headstart.cli.options import Json, Quiet
 from headstart.errors import CheckpointError, HeadstartError
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
@@ -26,8 +27,8 @@ def demo_command(
     out: Annotated[Path, typer.Option(help="The study folder: new, or that of an earlier demo.")] = Path(
         "headstart-demo"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Compare scratch, frozen and full on book reviews in French, from a small French base; both ship with headstart.
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.cli.console import console, log, log_skipped, print_json, table
+from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
 from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
 from headstart.wording import plural
 
@@ -32,13 +33,11 @@ def doctor(
         Path | None, typer.Option(help="A tokenizer folder or file: finds rows that are cut, and unknown tokens.")
     ] = None,
     window: Annotated[int, typer.Option(min=1, help="The most tokens that the model sees of a row.")] = 512,
-    text: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
-    second: Annotated[str | None, typer.Option(help="The column of the second text of a pair.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the label.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave rows out that cannot be read, and list them.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table and lines.")] = False,
+    text: TextColumn = None,
+    second: SecondColumn = None,
+    label: LabelColumn = None,
+    skip_bad: SkipBad = False,
+    as_json: Json = False,
     clean: Annotated[
         Path | None,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from headstart.cli.console import console, log, log_skipped, print_json, size, table
+from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
 from headstart.errors import ConfigError
 
 
@@ -47,16 +48,14 @@ def export_model(
     valid: Annotated[
         Path | None, typer.Option(help="Labelled texts to compare on; by default those that the run was chosen on.")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="Name of the column with the text, in --valid.")] = None,
-    second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
-    label: Annotated[str | None, typer.Option(help="Name of the column with the label.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave rows of --valid out that cannot be read, and list them.")
-    ] = False,
+    text: TextColumn = None,
+    second: SecondColumn = None,
+    label: LabelColumn = None,
+    skip_bad: SkipBad = False,
     tolerance: Annotated[
         float, typer.Option(help="How far accuracy on valid may fall in int8; 0.01 is one point.")
     ] = 0.01,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
     from headstart.reading.examples import read_examples

@@ -13,6 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from headstart.cli.console import console, print_json, table
+from headstart.cli.options import Json, ModelFolder
 from headstart.errors import ConfigError
 from headstart.wording import plural
 
@@ -27,7 +28,7 @@ NAMES = 14  # columns for the name of a token
 
 
 def explain_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or a model folder.")],
+    folder: ModelFolder,
     text: Annotated[str, typer.Argument(help="The text to explain the answer to.")],
     second: Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for a model of pairs.")] = None,
     label: Annotated[str | None, typer.Option(help="Explain this label, not the likeliest.")] = None,
@@ -39,7 +40,7 @@ def explain_command(
     attention: Annotated[bool, typer.Option("--attention", help="Show what one head of one layer looks at.")] = False,
     layer: Annotated[int | None, typer.Option(metavar="N", help="Which layer, from 1 [default: the last].")] = None,
     head: Annotated[int | None, typer.Option(metavar="N", help="Which head, from 1 [default: 1].")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show which words of a text speak for a label and which against it, and how far that can be believed."""
     from headstart.use.classifier import TextClassifier

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from headstart.cli.console import console, log, print_json, table
+from headstart.cli.options import Json, ModelFolder
 from headstart.errors import ConfigError
-
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")]
 
 
 def generate_text(
-    folder: Folder,
+    folder: ModelFolder,
     prompt: Annotated[str, typer.Argument(help="The text to continue; it may be empty.")],
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Stop after so many tokens.")] = 50,
     temperature: Annotated[
@@ -31,7 +29,7 @@ def generate_text(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Read the whole text anew at every token: slower, the same text.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; each text without the prompt.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Continue a text with a causal model.
 
@@ -70,10 +68,10 @@ def generate_text(
 
 
 def fill_masks(
-    folder: Folder,
+    folder: ModelFolder,
     text: Annotated[str, typer.Argument(help="A text with [MASK] where a word is missing, once or more.")],
     top: Annotated[int, typer.Option(metavar="N", help="Show so many candidates for each mask.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text with a masked model: the likeliest tokens, with their probabilities."""
     from headstart.use.language_model import LanguageModel

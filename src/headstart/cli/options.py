@@ -17,6 +17,18 @@ from headstart.errors import ConfigError
 from headstart.studies.recipes import STUDIES, read_settings
 from headstart.training.settings import TrainingSettings
 
+LABELLED = "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder"
+
+# Options that several verbs have.
+ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or a model folder.")]
+TextColumn = Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")]
+SecondColumn = Annotated[str | None, typer.Option(help="The column of the second text of a pair.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The column of the label, where the guess is wrong.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")]
+BlankLines = Annotated[bool, typer.Option("--blank-lines", help="In .txt files blank lines part documents.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
     if wanted:
@@ -30,8 +42,8 @@ def _flag(name: str, text: str, **more: Any) -> tuple[Any, ...]:
 
 
 RESUME = _flag("resume", "Go on with a run that was stopped.")
-QUIET = _flag("quiet", "Print nothing.")
-JSON = ("as_json", bool, typer.Option("--json", help="Print the result as one JSON object."), False)
+QUIET = ("quiet", *get_args(Quiet), False)
+JSON = ("as_json", *get_args(Json), False)
 HELP_ALL = _flag("help-all", "Show every option, by group, and exit.", is_eager=True, callback=_show_all)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headstart.cli.console import console, print_json, size, table
+from headstart.cli.options import Json
 from headstart.errors import CheckpointError, did_you_mean
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def params(
     precision: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="The type that weights, gradients and moments are kept in.")
     ] = "float32",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Count every parameter of a model, block by block, by formula and by the real tensors."""
     from headstart.model.count import count, count_tensors

@@ -11,28 +11,29 @@ from typing import Annotated
 import typer
 
 from headstart.cli.console import log, log_skipped, print_json, silent
+from headstart.cli.options import Json, ModelFolder, Quiet, SecondColumn, SkipBad, TextColumn
 from headstart.cli.torchrun import process_group, require_files
 
 EVERY = 5.0  # seconds between plain lines
 
 
 def predict(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A run folder, or the folder of a classifier.")],
+    folder: ModelFolder,
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="Texts: csv, tsv, jsonl, parquet, txt; - is standard input.")
     ],
     out: Annotated[
         str, typer.Option(help="csv, tsv, jsonl, parquet, or txt for the labels alone; - is standard output, as jsonl.")
     ] = "-",
-    text: Annotated[str | None, typer.Option(help="Name of the column with the text.")] = None,
-    second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
+    text: TextColumn = None,
+    second: SecondColumn = None,
     abstain_below: Annotated[
         float | None, typer.Option(min=0, max=1, help="Give no label where the model is less sure than this.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")] = False,
+    skip_bad: SkipBad = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
     from headstart.reading.skipped import SkippedRows

@@ -18,10 +18,7 @@ def report_command(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Make one HTML page from studies and runs: figures, tables, mistakes, settings; it needs no network."""
-    from headstart.files import write_text
-    from headstart.report.page import render
-    from headstart.report.records import read
+    from headstart.report.page import write_report
 
-    page = render(read(paths))
-    write_text(out, page)
+    write_report(paths, out)
     typer.echo(f"page: {out}")

@@ -1,4 +1,4 @@
-"""A comparison while it runs, read from its folder, so that it shows the runs of every process."""
+"""The progress of a comparison, read from its folder, so that it includes the runs of every process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from headstart.cli.console import log, table
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
     from headstart.studies.compare import Study
     from headstart.studies.planned_runs import PlannedRun
 
-EVERY = 1.0  # seconds between looks
+INTERVAL = 1.0  # seconds between two readings
 TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
 
 
 @contextmanager
 def study_progress(study: Study, quiet: bool) -> Iterator[None]:
-    """A table that follows the runs on a terminal; elsewhere a line for each run that is done; nothing if quiet."""
+    """A table of the runs on a terminal; elsewhere a line for each run that is done; nothing if quiet."""
     if quiet:
         yield
         return
-    watch = Watch(study)
+    progress = StudyProgress(study)
     done = sum(run.done for run in study.runs)
     if done:
         rest = ": nothing is trained again, this is what they say" if done == len(study.runs) else ""
@@ -40,37 +41,37 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
         from rich.console import Console
         from rich.live import Live
 
-        with Live(get_renderable=watch.shown, console=Console(stderr=True), refresh_per_second=2, transient=True):
+        with Live(get_renderable=progress.table, console=Console(stderr=True), refresh_per_second=2, transient=True):
             yield
         return
     stop = threading.Event()
-    lines = threading.Thread(target=_lines, args=(watch, stop), daemon=True)
-    lines.start()
+    thread = threading.Thread(target=_log_done, args=(progress, stop), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        lines.join()
+        thread.join()
 
 
-def _lines(watch: Watch, stop: threading.Event) -> None:
-    told = {run.folder for run in watch.study.runs if run.done}
-    while True:
-        last = stop.wait(EVERY)
-        looks = watch.look()
-        for look in looks:
-            if look.done and look.run.folder not in told:
-                told.add(look.run.folder)
-                log(f"{look.run.title}: valid {look.best:.4f}  ({words(looks, watch.study.settings.jobs)})")
-        if last:
-            return
+def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
+    """A line for each run as it ends, until told to stop."""
+    logged = {run.folder for run in progress.study.runs if run.done}
+    stopped = False
+    while not stopped:
+        stopped = stop.wait(INTERVAL)  # and one last reading after it
+        runs = progress.read()
+        for run in runs:
+            if run.done and run.planned.folder not in logged:
+                logged.add(run.planned.folder)
+                log(f"{run.planned.title}: valid {run.best:.4f}  ({summary(runs, progress.study.settings.jobs)})")
 
 
 @dataclass(frozen=True)
-class Look:
-    """A run at a glance: how much of it is done (0 to 1), the best accuracy on valid so far, the time it took."""
+class RunProgress:
+    """How much of a run is done (0 to 1), its best accuracy on valid so far, the seconds it took."""
 
-    run: PlannedRun
+    planned: PlannedRun
     share: float
     best: float | None
     seconds: float
@@ -79,80 +80,77 @@ class Look:
     def done(self) -> bool:
         return self.share == 1.0
 
+    @property
+    def group(self) -> tuple[str, int]:
+        """Runs of one arm and label budget take about the same time."""
+        return self.planned.arm.name, self.planned.budget
 
-class Watch:
-    """Looks at every run of a study; what is done is read once."""
+
+class StudyProgress:
+    """Reads every run of a study; those that are done, once."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.known: dict[Path, Look] = {}
+        self.done: dict[Path, RunProgress] = {}
 
-    def look(self) -> list[Look]:
-        return [self.known.get(run.folder) or self._look(run) for run in self.study.runs]
+    def read(self) -> list[RunProgress]:
+        return [self.done.get(planned.folder) or self._read(planned) for planned in self.study.runs]
 
-    def _look(self, run: PlannedRun) -> Look:
-        folder = RunFolder(run.folder)
+    def _read(self, planned: PlannedRun) -> RunProgress:
+        folder = RunFolder(planned.folder)
         if folder.done:
-            valid, manifest = folder.result().valid, folder.manifest()
-            best = None if valid is None else valid["accuracy"]
-            self.known[run.folder] = Look(run, 1.0, best, manifest.seconds or 0.0)
-            return self.known[run.folder]
+            valid, seconds = folder.result().valid, folder.manifest().seconds
+            run = RunProgress(planned, 1.0, None if valid is None else valid["accuracy"], seconds or 0.0)
+            return self.done.setdefault(planned.folder, run)
         events = folder.events(last=TAIL)
         steps = [event for event in events if isinstance(event, Step)]
         best = max((event.scores["accuracy"] for event in events if isinstance(event, Evaluated)), default=None)
         if not steps:
-            return Look(run, 0.0, best, 0.0)
-        # By its last steps: a run that was interrupted may have been begun days ago.
-        seconds = steps[-1].step * sum(step.seconds for step in steps) / len(steps)
-        return Look(run, min(steps[-1].step / steps[-1].total, 0.999), best, seconds)
+            return RunProgress(planned, 0.0, best, 0.0)
+        # Estimated from the last steps: a run that was interrupted may have begun days ago.
+        seconds = steps[-1].step * fmean(step.seconds for step in steps)
+        return RunProgress(planned, min(steps[-1].step / steps[-1].total, 0.999), best, seconds)
 
-    def shown(self) -> Table:
-        """The table as it is now."""
-        looks = self.look()
-        made = table("arm", ">runs", ">best on valid", "now", title=words(looks, self.study.settings.jobs))
-        arms: dict[str, list[Look]] = defaultdict(list)
-        for look in looks:
-            arms[look.run.arm.name].append(look)
-        for name, each in arms.items():
-            best = max((look.best for look in each if look.best is not None), default=None)
-            made.add_row(
-                name,
-                f"{sum(look.done for look in each)}/{len(each)}",
-                "" if best is None else f"{best:.4f}",
-                ",  ".join(_now(look) for look in each if 0 < look.share < 1),
-            )
-        return made
+    def table(self) -> Table:
+        """A row for each arm."""
+        runs = self.read()
+        rows = table("arm", ">runs", ">best on valid", "now", title=summary(runs, self.study.settings.jobs))
+        for name in dict.fromkeys(run.planned.arm.name for run in runs):
+            arm = [run for run in runs if run.planned.arm.name == name]
+            best = max((run.best for run in arm if run.best is not None), default=None)
+            running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1)
+            done = f"{sum(run.done for run in arm)}/{len(arm)}"
+            rows.add_row(name, done, "" if best is None else f"{best:.4f}", running)
+        return rows
 
 
-def words(looks: Sequence[Look], jobs: int) -> str:
+def summary(runs: Sequence[RunProgress], jobs: int) -> str:
     """`7 of 27 runs done, about 12 min left`."""
-    left = seconds_left(looks)
-    count = f"{sum(look.done for look in looks)} of {len(looks)} runs done"
-    return count if not left else f"{count}, about {roughly(left / jobs)} left"
+    left = seconds_left(runs)
+    count = f"{sum(run.done for run in runs)} of {len(runs)} runs done"
+    return count if not left else f"{count}, about {rounded_time(left / jobs)} left"
 
 
-def seconds_left(looks: Sequence[Look]) -> float | None:
-    """What the rest will take if it goes on like this: by arm and budget where one is done or under way.
+def seconds_left(runs: Sequence[RunProgress]) -> float | None:
+    """An estimate for the remaining runs, by arm and budget where one is done or running.
 
-    None while nobody can know: of training, a baseline says nothing.
+    None while there is nothing to estimate from: a baseline says nothing about training.
     """
-    took: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for look in looks:
-        if look.share > 0.02:
-            took[look.run.arm.name, look.run.budget].append(look.seconds / look.share)
-    means = {key: sum(each) / len(each) for key, each in took.items()}
-    trained = [value for (name, _), value in means.items() if name not in ("majority", "tfidf")]
-    unknown = any((look.run.arm.name, look.run.budget) not in means for look in looks)
-    if unknown and not trained:
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for run in runs:
+        if run.share > 0.02:
+            seconds[run.group].append(run.seconds / run.share)
+    means = {group: fmean(values) for group, values in seconds.items()}
+    trained = [mean for (name, _), mean in means.items() if name not in ("majority", "tfidf")]
+    if not trained and any(run.group not in means for run in runs):
         return None
-    usual = max(trained, default=0.0)
-    return sum((1 - look.share) * means.get((look.run.arm.name, look.run.budget), usual) for look in looks)
+    slowest = max(trained, default=0.0)
+    return sum((1 - run.share) * means.get(run.group, slowest) for run in runs)
 
 
-def roughly(seconds: float) -> str:
-    """Time to come, as exactly as one can know it.
-
-    >>> [roughly(each) for each in (40, 725, 9000)]
+def rounded_time(seconds: float) -> str:
+    """
+    >>> [rounded_time(seconds) for seconds in (40, 725, 9000)]
     ['40 s', '12 min', '2.5 h']
     """
     if seconds < 90:
@@ -160,7 +158,6 @@ def roughly(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _now(look: Look) -> str:
-    run = look.run
-    budget = "" if run.settings.get("labels") is None else f" {run.budget:,} labels"
-    return f"seed {run.seed}{budget} {100 * look.share:.0f} %"
+def _running(run: RunProgress) -> str:
+    budget = "" if run.planned.settings.get("labels") is None else f" {run.planned.budget:,} labels"
+    return f"seed {run.planned.seed}{budget} {100 * run.share:.0f} %"

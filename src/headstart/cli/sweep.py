@@ -24,9 +24,7 @@ GAP = 2  # blanks between two columns of a table
 
 def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool, as_json: bool) -> None:
     """Fine-tune with every combination of a grid, or search over settings; a table with the best on valid marked."""
-    from headstart.files import write_text
-    from headstart.report.page import render
-    from headstart.report.records import read
+    from headstart.report.page import write_report
     from headstart.runs.sweep import Sweep
     from headstart.studies.sweep import sweep
 
@@ -36,7 +34,7 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
         say(f"study folder: {out}")
     with reporter(quiet) as on_event:
         result = sweep(settings, out, resume=resume, on_event=on_event, log=say)
-    write_text(out / "report.html", render(read([out])))
+    write_report([out], out / "report.html")
     if as_json:
         print_json(result)
     elif not quiet:
@@ -45,7 +43,7 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
 
 sweep_command = options.command(
     SweepSettings,
-    "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder",
+    options.LABELLED,
     [options.out("The study folder to write.", SweepSettings), options.RESUME, options.QUIET, options.JSON],
     _sweep,
 )

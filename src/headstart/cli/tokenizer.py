@@ -12,6 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from headstart.cli.console import console, log, log_skipped, print_json, table
+from headstart.cli.options import BlankLines, Json, SkipBad, TextColumn
 from headstart.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ def train(
         ),
     ] = "unigram",
     lower: Annotated[bool, typer.Option("--lower", help="Lower-case all text; accents stay.")] = False,
-    column: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
-    blank_lines: Annotated[bool, typer.Option("--blank-lines", help="In txt, blank lines part documents.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")] = False,
+    column: TextColumn = None,
+    blank_lines: BlankLines = False,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Train a tokenizer on a corpus.
 
@@ -66,7 +67,7 @@ def train(
 def show(
     path: Annotated[Path, typer.Argument(help="A tokenizer: a folder or a file.", metavar="DIR")],
     text: Annotated[str, typer.Argument(help="The text to cut into pieces.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the pieces and ids of a text."""
     from headstart.tokenizers.tokenizer import Tokenizer

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.console import log, print_json, size
+from headstart.cli.options import BlankLines, Json, SkipBad, TextColumn
 from headstart.cli.torchrun import cores_per_process, process_group
 
 if TYPE_CHECKING:
@@ -32,20 +33,16 @@ def tokens(
     out: Annotated[Path, typer.Option(help="The store's folder; begun by an earlier run, it is finished.")],
     valid: Annotated[float, typer.Option(help="The share of documents held out, chosen by their text.")] = 0.01,
     workers: Annotated[int | None, typer.Option(help="Processes; all cores unless given.")] = None,
-    column: Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")] = None,
-    blank_lines: Annotated[
-        bool, typer.Option("--blank-lines", help="In .txt files blank lines, not line ends, part documents.")
-    ] = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave documents out that cannot be read, and list them.")
-    ] = False,
+    column: TextColumn = None,
+    blank_lines: BlankLines = False,
+    skip_bad: SkipBad = False,
     repeat: Annotated[
         list[str] | None,
         typer.Option(
             help="How often a file counts, as reviews.txt=5: text of your kind among other text; several times."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Encode a corpus once, on all cores, into a store that training maps into memory.
 

@@ -10,6 +10,7 @@ import typer
 
 from headstart.cli import options
 from headstart.cli.console import console, log, log_skipped, print_json, silent, table
+from headstart.cli.options import Json, LabelColumn, ModelFolder, SecondColumn, SkipBad, TextColumn
 from headstart.cli.progress import reporter
 from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.config import Settings, read_toml
@@ -74,24 +75,20 @@ def _training_command(kind: type[Settings], data: str, body: Callable[..., None]
     return options.command(kind, data, own, body)
 
 
-finetune_command = _training_command(
-    FinetuneSettings, "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder", _finetune
-)
+finetune_command = _training_command(FinetuneSettings, options.LABELLED, _finetune)
 pretrain_command = _training_command(
     PretrainSettings, "Text (txt, jsonl, csv, tsv, parquet, plain or as gz, xz, zst), or a token store", _pretrain
 )
 
 
 def evaluate_command(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A run folder, or the folder of a classifier.")],
+    folder: ModelFolder,
     data: Annotated[str, typer.Argument(help="Labelled texts.")],
-    text: Annotated[str | None, typer.Option(help="Name of the column with the text.")] = None,
-    second: Annotated[str | None, typer.Option(help="Name of the column with the second text of a pair.")] = None,
-    label: Annotated[str | None, typer.Option(help="Name of the column with the label.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave rows out that cannot be read, and list them.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    text: TextColumn = None,
+    second: SecondColumn = None,
+    label: LabelColumn = None,
+    skip_bad: SkipBad = False,
+    as_json: Json = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
     from headstart.reading.skipped import SkippedRows
@@ -101,7 +98,7 @@ def evaluate_command(
     with process_group() as parallel:
         say = log if parallel.is_main else silent
         scores, rows = evaluate(
-            folder, data, text=text, second=second, label=label, skipped=skipped, log=say, parallel=parallel
+            str(folder), data, text=text, second=second, label=label, skipped=skipped, log=say, parallel=parallel
         )
     if not parallel.is_main:
         return
@@ -120,7 +117,7 @@ def verify_command(
     kills: Annotated[int, typer.Option(min=1, help="How often to kill it.")] = 3,
     seed: Annotated[int, typer.Option(help="Decides when.")] = 0,
     steps: Annotated[int | None, typer.Option(min=2, help="Steps to run, instead of what the recipe says.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Kill a run at random steps, resume it, and compare it bit for bit with one that was never stopped."""
     import tempfile

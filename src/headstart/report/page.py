@@ -10,13 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from jinja2 import Environment
 
+from headstart.files import write_text
 from headstart.report import pretraining, sections, sweep
 from headstart.report.blocks import Figure, Section
 from headstart.report.html import environment
-from headstart.report.records import LONGEST, Records
+from headstart.report.records import LONGEST, Records, read
 from headstart.version import __version__
 
 BEFORE = ("Parameters by block", "Settings", "To run it again")  # a pretraining stands before the first of these
@@ -32,6 +34,11 @@ class Part:
     verdict: tuple[str, ...]
     figure: Figure | None
     sections: tuple[tuple[str, Section], ...]  # each with the name that a link finds it by
+
+
+def write_report(folders: Sequence[str | Path], out: str | Path) -> None:
+    """The page of some study and run folders, as a file."""
+    write_text(out, render(read([Path(folder) for folder in folders])))
 
 
 def render(records: Records) -> str:
