@@ -178,61 +178,80 @@ def setting_axis(label: str, values: Iterable[float]) -> Axis:
 # --- figures ---
 
 
+@dataclass(frozen=True)
+class Plot:
+    """The area between two axes, and where it lies in the figure."""
+
+    x: Axis
+    y: Axis
+    left: float
+    right: float
+    bottom: float = 184.0
+    top: float = 24.0
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        return self.x.place(x, self.left, self.right), self.y.place(y, self.bottom, self.top)
+
+    def path(self, points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{_n(a)},{_n(b)}" for a, b in (self.at(*point) for point in points))
+
+    def axes(self) -> list[Markup]:
+        """The y axis, its name above it and a thin line across at each tick; then the x axis."""
+        drawn = [_label(self.y.label, 0, 10, "start", "axis")]
+        for tick in self.y.ticks:
+            height = self.y.place(tick, self.bottom, self.top)
+            drawn.append(tag("line", x1=self.left, x2=self.right, y1=height, y2=height, class_="grid"))
+            drawn.append(_label(self.y.show(tick), self.left - 6, height + 3.5, "end", "tick"))
+        return [*drawn, *_x_axis(self.x, self.left, self.right, self.bottom)]
+
+
 def lines(name: str, series: Sequence[Series], x: Axis, y: Axis) -> Markup:
     """Lines with bands, each named at its end."""
     named = max((width_of(cut(s.name)) for s in series if s.name), default=0.0)
-    left = 7 + max(width_of(y.show(tick)) for tick in y.ticks)
     right = WIDTH - named - (22 if named else 8)
-    top = 24.0
-    bottom = top + max(160.0, GAP * len(series))
-    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
+    plot = Plot(x, y, _margin(y), right, bottom=24.0 + max(160.0, GAP * len(series)))
+    drawn = plot.axes()
     for s in series:
         if s.band:
             edge = [(a, b) for a, b, _ in s.band] + [(a, c) for a, _, c in reversed(s.band)]
-            drawn.append(
-                tag("polygon", points=_path(edge, x, y, left, right, top, bottom), class_=f"band {s.look.colour}")
-            )
-    for s in series:
-        points = _path(s.points, x, y, left, right, top, bottom)
-        drawn.append(tag("polyline", points=points, class_=f"line {s.look.colour}", stroke_dasharray=s.look.dash))
+            drawn.append(tag("polygon", points=plot.path(edge), class_=f"band {s.look.colour}"))
+    drawn += [_line(plot, s.points, s.look) for s in series]
     for s in series:
         every = max(1, math.ceil(len(s.points) / 10))
         last = len(s.points) - 1
         for k, (a, b) in enumerate(s.points):
             if s.marked and (last - k) % every == 0:
-                place = x.place(a, left, right), y.place(b, bottom, top)
-                drawn.append(s.look.mark(*place, f"{s.name}: {b:.4g} at {a:.4g}"))
-    ends = [(s, x.place(s.points[-1][0], left, right), y.place(s.points[-1][1], bottom, top)) for s in series if s.name]
-    for (s, at, end), where in zip(ends, spread([end for _, _, end in ends], GAP, top, bottom), strict=True):
-        leader = f"M{_n(at + 5)} {_n(end)}L{_n(right + 7)} {_n(end)}L{_n(right + 15)} {_n(where)}"
+                drawn.append(s.look.mark(*plot.at(a, b), f"{s.name}: {b:.4g} at {a:.4g}"))
+    ends = [(s, *plot.at(*s.points[-1])) for s in series if s.name]
+    places = spread([end for _, _, end in ends], GAP, plot.top, plot.bottom)
+    for (s, at, end), place in zip(ends, places, strict=True):
+        leader = f"M{_n(at + 5)} {_n(end)}L{_n(right + 7)} {_n(end)}L{_n(right + 15)} {_n(place)}"
         drawn.append(tag("path", d=leader, class_=f"leader {s.look.colour}"))
-        drawn.append(_label(s.name, right + 18, where + 3.5))
+        drawn.append(_label(s.name, right + 18, place + 3.5))
     kind = "many" if sum(bool(s.band) for s in series) > MANY else ""
-    return _figure(name, WIDTH, bottom + 36, drawn, kind)
+    return _figure(name, WIDTH, plot.bottom + 36, drawn, kind)
 
 
 def scatter(
-    name: str, points: Sequence[Point], best: Point | None, nowhere: Sequence[Point], x: Axis, y: Axis
+    name: str, points: Sequence[Point], best: Point | None, unscored: Sequence[Point], x: Axis, y: Axis
 ) -> Markup:
     """A dot for each point, the best one named; on the axis a cross for each that has no height."""
-    left = 7 + max(width_of(y.show(tick)) for tick in y.ticks)
-    right = WIDTH - 12 - (width_of(best.name) + 14 if best else 0)
-    top, bottom = 24.0, 184.0
-    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
-    drawn += [Look(0, neutral=True).mark(x.place(each.x, left, right), bottom, each.title) for each in nowhere]
-    drawn += [Look(0).mark(x.place(p.x, left, right), y.place(p.y, bottom, top), p.title) for p in points if p != best]
+    plot = Plot(x, y, _margin(y), WIDTH - 12 - (width_of(best.name) + 14 if best else 0))
+    drawn = plot.axes()
+    drawn += [Look(0, neutral=True).mark(plot.at(p.x, y.low)[0], plot.bottom, p.title) for p in unscored]
+    drawn += [Look(0).mark(*plot.at(p.x, p.y), p.title) for p in points if p != best]
     if best is not None:  # over all others
-        look, place = Look(1), (x.place(best.x, left, right), y.place(best.y, bottom, top))
-        leader = f"M{_n(place[0] + 5)} {_n(place[1])}L{_n(right + 15)} {_n(place[1])}"
+        look, (at, height) = Look(1), plot.at(best.x, best.y)
+        leader = f"M{_n(at + 5)} {_n(height)}L{_n(plot.right + 15)} {_n(height)}"
         drawn.append(tag("path", d=leader, class_=f"leader {look.colour}"))
-        drawn += [look.mark(*place, best.title), _label(best.name, right + 18, place[1] + 3.5)]
-    return _figure(name, WIDTH, bottom + 36, drawn)
+        drawn += [look.mark(at, height, best.title), _label(best.name, plot.right + 18, height + 3.5)]
+    return _figure(name, WIDTH, plot.bottom + 36, drawn)
 
 
 def dots(name: str, rows: Sequence[Row], x: Axis, *, zero: bool = False) -> Markup:
     """A row for each name: a dot, its interval, and the number at the end."""
     left, right, top, bottom = _frame(rows)
-    drawn = _along(x, left, right, bottom, top)
+    drawn = _x_axis(x, left, right, bottom, top)
     if zero and x.low <= 0 <= x.high:
         at = x.place(0, left, right)
         drawn.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="zero"))
@@ -246,7 +265,7 @@ def dots(name: str, rows: Sequence[Row], x: Axis, *, zero: bool = False) -> Mark
 def bars(name: str, rows: Sequence[Row], x: Axis) -> Markup:
     """A row for each name: a bar from zero, and the number at the end."""
     left, right, top, bottom = _frame(rows)
-    drawn = _along(x, left, right, bottom, top)
+    drawn = _x_axis(x, left, right, bottom, top)
     for row, y in _beside(rows, left, drawn):
         width = max(x.place(row.value, left, right) - left, 0.5)
         drawn.append(tag("rect", x=left, y=y - 6, width=width, height=12, class_=f"bar {row.look.colour}"))
@@ -300,18 +319,18 @@ def reliability(name: str, look: Look, bins: Sequence[tuple[float, float, int]],
     """Dots of (confidence, accuracy), as large as their share of the answers; on the diagonal, the two are one."""
     x = axis("confidence", [least, 1.0], count=2 if least else 4)
     y = axis("accuracy", [0.0, 1.0], count=4)
-    left, right, top, bottom = 30.0, 154.0, 24.0, 144.0
-    drawn = [*_across(y, left, right, top, bottom), *_along(x, left, right, bottom)]
-    ends = {"x1": left, "x2": right, "y1": y.place(max(least, 0), bottom, top), "y2": y.place(1, bottom, top)}
-    drawn.append(tag("line", **ends, class_="diagonal"))
-    points = _path([(a, b) for a, b, _ in bins], x, y, left, right, top, bottom)
-    drawn.append(tag("polyline", points=points, class_=f"line {look.colour}", stroke_dasharray=look.dash))
-    whole = sum(count for _, _, count in bins)
+    plot = Plot(x, y, left=30.0, right=154.0, bottom=144.0)
+    drawn = plot.axes()
+    ends = {"y1": y.place(max(least, 0), plot.bottom, plot.top), "y2": y.place(1, plot.bottom, plot.top)}
+    drawn.append(tag("line", x1=plot.left, x2=plot.right, **ends, class_="diagonal"))
+    drawn.append(_line(plot, [(a, b) for a, b, _ in bins], look))
+    total = sum(count for _, _, count in bins)
     for a, b, count in bins:
         title = tag("title", f"confidence {a:.3f}, accuracy {b:.3f}, {count:,} answers")
-        place = {"cx": x.place(a, left, right), "cy": y.place(b, bottom, top), "r": 2 + 7 * math.sqrt(count / whole)}
-        drawn.append(tag("circle", title, **place, class_=f"bubble {look.colour}"))
-    return _figure(name, 168.0, bottom + 36, drawn)
+        cx, cy = plot.at(a, b)
+        radius = 2 + 7 * math.sqrt(count / total)
+        drawn.append(tag("circle", title, cx=cx, cy=cy, r=radius, class_=f"bubble {look.colour}"))
+    return _figure(name, 168.0, plot.bottom + 36, drawn)
 
 
 # --- parts of figures ---
@@ -323,40 +342,31 @@ def _figure(name: str, width: float, height: float, drawn: Sequence[Markup], kin
     return tag("svg", *drawn, viewBox=box, role="img", aria_label=name, style=style, class_=kind)
 
 
-def _across(y: Axis, left: float, right: float, top: float, bottom: float) -> list[Markup]:
-    """The y axis: its name above it, and a thin line across at each value that it names."""
-    drawn = [_label(y.label, 0, 10, "start", "axis")]
-    for tick in y.ticks:
-        at = y.place(tick, bottom, top)
-        drawn.append(tag("line", x1=left, x2=right, y1=at, y2=at, class_="grid"))
-        drawn.append(_label(y.show(tick), left - 6, at + 3.5, "end", "tick"))
-    return drawn
+def _margin(y: Axis) -> float:
+    """What the numbers of a y axis take up."""
+    return 7 + max(width_of(y.show(tick)) for tick in y.ticks)
 
 
-def _along(x: Axis, left: float, right: float, bottom: float, top: float | None = None) -> list[Markup]:
-    """The x axis; values that would touch a neighbour are not named."""
+def _line(plot: Plot, points: Iterable[tuple[float, float]], look: Look) -> Markup:
+    return tag("polyline", points=plot.path(points), class_=f"line {look.colour}", stroke_dasharray=look.dash)
+
+
+def _x_axis(x: Axis, left: float, right: float, bottom: float, top: float | None = None) -> list[Markup]:
+    """Its ticks, or where there is a `top` lines up to it; ticks whose labels would overlap are not labelled."""
     drawn = []
-    room: list[tuple[float, float]] = []
-    for tick in (x.ticks[-1], *x.ticks[:-1]):  # the last one has its name whatever the others do
+    taken: list[tuple[float, float]] = []
+    for tick in (x.ticks[-1], *x.ticks[:-1]):  # the last one has its label whatever the others do
         at = x.place(tick, left, right)
         text = x.show(tick)
         begin, end = at - width_of(text) / 2 - 3, at + width_of(text) / 2 + 3
-        if all(end < other or begin > over for other, over in room):
-            room.append((begin, end))
+        if all(end < other or begin > over for other, over in taken):
+            taken.append((begin, end))
             drawn.append(_label(text, at, bottom + 15, "middle", "tick"))
-        if top is None:
-            drawn.append(tag("line", x1=at, x2=at, y1=bottom, y2=bottom + 4, class_="tickmark"))
-        else:
-            drawn.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="grid"))
+        start, stop, kind = (bottom, bottom + 4, "tickmark") if top is None else (top, bottom, "grid")
+        drawn.append(tag("line", x1=at, x2=at, y1=start, y2=stop, class_=kind))
     drawn.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="base"))
     drawn.append(_label(x.label, (left + right) / 2, bottom + 31, "middle", "axis"))
     return drawn
-
-
-def _path(
-    points: Iterable[tuple[float, float]], x: Axis, y: Axis, left: float, right: float, top: float, bottom: float
-) -> str:
-    return " ".join(f"{_n(x.place(a, left, right))},{_n(y.place(b, bottom, top))}" for a, b in points)
 
 
 def _label(text: str, x: float, y: float, anchor: str = "start", kind: str = "", room: float = LONGEST) -> Markup:
