@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headstart.reading.examples import Text
-from headstart.report.explanation import SHADES, SHOWN_TOKENS, notes, paths, render, shades, stretches
+from headstart.report.explanation import SHADES, SHOWN_TOKENS, notes, paths, render, shades, text_spans
 from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.explanation import AttentionMaps, Completeness, Explanation, Faithfulness, Word
@@ -62,7 +62,7 @@ def test_every_cell_of_a_map_is_drawn_once_in_its_shade() -> None:
 
 def test_nothing_of_the_text_is_lost_or_taken_for_html() -> None:
     explanation = made()
-    assert "".join(each.text for each in stretches(explanation, 0)) == explanation.text
+    assert "".join(each.text for each in text_spans(explanation, 0)) == explanation.text
     page = render(explanation)
     assert "<b>" not in page and "&lt;b&gt;" in page and "&amp; <span" in page
     assert "<script" not in page and "http" not in page

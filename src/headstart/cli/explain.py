@@ -76,12 +76,12 @@ def _in_range(name: str, value: int | None, most: int) -> None:
 
 def _show(screen: Console, explanation: Explanation) -> None:
     """The text in colours, and the same in numbers for those who see none."""
-    from headstart.report.explanation import SLIGHT, greatest, notes, stretches
+    from headstart.report.explanation import SLIGHT, greatest, notes, text_spans
     from headstart.report.html import printable
 
     for part in range(1 if isinstance(explanation.text, str) else 2):
         line = Text()
-        for stretch in stretches(explanation, part):
+        for stretch in text_spans(explanation, part):
             style = None
             if stretch.word is not None and stretch.strength >= SLIGHT:
                 style = _style(stretch.word.weight, stretch.strength)

@@ -1,4 +1,4 @@
-"""What a section is made of, and how numbers are said in it."""
+"""What a section is made of, and how numbers are written in it."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ class Section:
 # --- values as words ---
 
 
-def values_of(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys("–" if value is None else plainly(value) for value in values))
+def distinct_values(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys("–" if value is None else as_text(value) for value in values))
 
 
-def plainly(value: Any) -> str:
+def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -122,19 +122,19 @@ def command(verb: str, recipe: str, out: str) -> str:
 # --- numbers as words ---
 
 
-def estimate(found: Estimate | None) -> Cell:
-    return "" if found is None else Aside(f"{found.value:.3f}", f"{found.low:.3f}–{found.high:.3f}")
+def estimate(score: Estimate | None) -> Cell:
+    return "" if score is None else Aside(f"{score.value:.3f}", f"{score.low:.3f}–{score.high:.3f}")
 
 
-def in_points(found: Estimate | None) -> Cell:
-    if found is None:
+def in_points(difference: Estimate | None) -> Cell:
+    if difference is None:
         return ""
-    each = times_100(found)
-    return Aside(signed(each.value), f"{signed(each.low)} to {signed(each.high)}")
+    points = times_100(difference)
+    return Aside(signed(points.value), f"{signed(points.low)} to {signed(points.high)}")
 
 
-def times_100(each: Estimate) -> Estimate:
-    return Estimate(100 * each.value, 100 * each.low, 100 * each.high)
+def times_100(share: Estimate) -> Estimate:
+    return Estimate(100 * share.value, 100 * share.low, 100 * share.high)
 
 
 def signed(value: float) -> str:
@@ -147,9 +147,9 @@ def signed(value: float) -> str:
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
-def chance(value: float) -> str:
+def probability(value: float) -> str:
     """
-    >>> chance(0.5), chance(0.99996), chance(0.0)
+    >>> probability(0.5), probability(0.99996), probability(0.0)
     ('50 %', 'over 99.9 %', 'under 0.1 %')
     """
     if value > 0.999:
@@ -163,9 +163,9 @@ def p_value(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def measured(value: float | None) -> str:
+def three_digits(value: float | None) -> str:
     """
-    >>> measured(12345.6), measured(42.31), measured(3.456), measured(None)
+    >>> three_digits(12345.6), three_digits(42.31), three_digits(3.456), three_digits(None)
     ('12,346', '42.3', '3.46', '–')
     """
     if value is None:
@@ -174,11 +174,11 @@ def measured(value: float | None) -> str:
 
 
 def memory_unit(values: Iterable[float]) -> tuple[float, str]:
-    """What bytes are told in: how many there are in one, and its name."""
+    """The unit that fits these numbers of bytes: its size and its name."""
     return (2.0**30, "GiB") if max(values, default=0) > 4 * 2**30 else (2.0**20, "MiB")
 
 
-def some(items: Sequence[Any]) -> Sequence[Any]:
+def thinned(items: Sequence[Any]) -> Sequence[Any]:
     """At most MOST_ROWS of them, evenly, the last among them."""
     every = -(-len(items) // MOST_ROWS)
     return items[(len(items) - 1) % every :: every] if items else items

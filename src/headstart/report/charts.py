@@ -32,7 +32,7 @@ FEW = 8  # values of a setting that are all named
 
 @dataclass(frozen=True)
 class Look:
-    """How an arm is told from the others: a colour, a dash and a mark. A baseline is neutral."""
+    """What sets an arm apart in a figure: a colour, a dash and a mark. A baseline is neutral."""
 
     number: int
     neutral: bool = False
@@ -133,8 +133,8 @@ def axis(label: str, values: Iterable[float], *, count: int = 5, whole: bool = F
     >>> axis("epoch", [1, 15], whole=True).ticks
     (0.0, 5.0, 10.0, 15.0)
     """
-    found = list(values)
-    low, high = min(found), max(found)
+    values = list(values)
+    low, high = min(values), max(values)
     if high - low < 1e-9:
         low, high = low - (0.5 if whole else 0.05), high + (0.5 if whole else 0.05)
     size = 10.0 ** math.floor(math.log10((high - low) / count))
@@ -150,10 +150,10 @@ def _steps(low: float, high: float, step: float) -> int:
 
 
 def log_axis(label: str, values: Iterable[float]) -> Axis:
-    """An axis on which a doubling is as long everywhere, with the values themselves on it."""
-    found = tuple(sorted(set(values)))
-    low, high = (found[0], found[-1]) if len(found) > 1 else (found[0] / 2, found[0] * 2)
-    return Axis(label, low, high, found, log=True)
+    """A logarithmic axis, with the values themselves as its ticks."""
+    distinct = tuple(sorted(set(values)))
+    low, high = (distinct[0], distinct[-1]) if len(distinct) > 1 else (distinct[0] / 2, distinct[0] * 2)
+    return Axis(label, low, high, distinct, log=True)
 
 
 def setting_axis(label: str, values: Iterable[float]) -> Axis:
@@ -162,17 +162,17 @@ def setting_axis(label: str, values: Iterable[float]) -> Axis:
     >>> [axis.show(tick) for axis in [setting_axis("lr", [1e-5, 1e-4, 1e-3])] for tick in axis.ticks]
     ['1e-05', '0.0001', '0.001']
     """
-    found = tuple(sorted(set(values)))
-    low, high = found[0], found[-1]
+    distinct = tuple(sorted(set(values)))
+    low, high = distinct[0], distinct[-1]
     log = low > 0 and high / low >= 10
-    if len(found) > FEW and not log:
-        return axis(label, found)
-    if len(found) > FEW:
+    if len(distinct) > FEW and not log:
+        return axis(label, distinct)
+    if len(distinct) > FEW:
         tens = (10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1))
         ticks = tuple(float(f"{ten:.0e}") for ten in tens)
         return Axis(label, min(low, ticks[0]), max(high, ticks[-1]), ticks, log=True)
-    room = (high / low) ** 0.05 if log else (high - low) * 0.05 or abs(high) / 2 or 1.0
-    return Axis(label, low / room if log else low - room, high * room if log else high + room, found, log=log)
+    pad = (high / low) ** 0.05 if log else (high - low) * 0.05 or abs(high) / 2 or 1.0
+    return Axis(label, low / pad if log else low - pad, high * pad if log else high + pad, distinct, log=log)
 
 
 # --- figures ---
@@ -289,7 +289,7 @@ def _beside(rows: Sequence[Row], left: float, drawn: list[Markup]) -> Iterator[t
 
 
 def matrix(name: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
-    """Rows are what is true, columns what was said; a cell is as dark as its share of the row, and says it."""
+    """Rows are what is true, columns what was predicted; a cell is as dark as its share of the row."""
     named = max(width_of(cut(label, 64)) for label in labels)
     left = 8 + named
     wide = min(52.0, max(40.0, named + 4), (WIDTH - 16 - left) / len(labels))
@@ -440,5 +440,5 @@ def _n(value: float) -> str:
 
 def interval_axis(label: str, estimates: Iterable[Estimate], *, signed: bool = False) -> Axis:
     """An axis that holds every interval; where it is signed, zero too."""
-    found = [value for each in estimates for value in (each.value, each.low, each.high)]
-    return axis(label, [*found, *([0.0] if signed else [])], count=4, signed=signed)
+    values = [value for each in estimates for value in (each.value, each.low, each.high)]
+    return axis(label, [*values, *([0.0] if signed else [])], count=4, signed=signed)

@@ -20,13 +20,13 @@ from headstart.use.explanation import AttentionMaps, Explanation, Word
 from headstart.version import __version__
 
 SHADES = 8
-SHOWN_TOKENS = 64  # of a map: more could not be told apart
+SHOWN_TOKENS = 64  # of a map: more could not be distinguished
 SHOWN_WORDS = 20  # of the table, before the rest is folded away
 SLIGHT = 0.1  # of the greatest weight: a word below it has no colour
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TextSpan:
     """A piece of the text: a word with its weight and how much of the greatest that is, or what lies between words."""
 
     text: str
@@ -54,7 +54,7 @@ def render(explanation: Explanation) -> str:
     return _templates().get_template("explanation.html").render(
         explanation=explanation,
         chances=sorted(explanation.probabilities.items(), key=lambda item: -item[1]),
-        parts=[list(stretches(explanation, number)) for number in range(len(parts))],
+        parts=[list(text_spans(explanation, number)) for number in range(len(parts))],
         most=greatest(explanation),
         words=(ranked[:SHOWN_WORDS], ranked[SHOWN_WORDS:]),
         notes=notes(explanation),
@@ -69,35 +69,35 @@ def render(explanation: Explanation) -> str:
 
 def notes(explanation: Explanation) -> list[str]:
     """What is to be known before the weights are believed, in sentences."""
-    found = []
+    sentences = []
     if explanation.truncated:
-        found.append(
+        sentences.append(
             f"The text is longer than the model's window: {explanation.truncated:,} tokens at its end were not read "
             "and have no weight."
         )
     if not explanation.words:
-        return [*found, "There is no word in the text to explain by."]
-    whole = explanation.completeness
-    if whole is not None:
+        return [*sentences, "There is no word in the text to explain by."]
+    sums = explanation.completeness
+    if sums is not None:
         label = explanation.label
-        way = f"the logit of {label} goes from {whole.baseline:+.2f} for blanks to {whole.logit:+.2f} for the text"
-        off = f"{100 * whole.error:.1f} % off" if abs(whole.change) > whole.allowed else "next to nothing"
-        verdict = "" if whole.holds else ": more than the 1 % allowed, so take single weights with caution"
-        found.append(f"The weights sum to {whole.total:+.3f}; {way} ({off}, {whole.steps} steps){verdict}.")
-        if whole.baseline > 0 and whole.change < whole.baseline:
-            found.append(
+        way = f"the logit of {label} goes from {sums.baseline:+.2f} for blanks to {sums.logit:+.2f} for the text"
+        off = f"{100 * sums.error:.1f} % off" if abs(sums.change) > sums.allowed else "next to nothing"
+        verdict = "" if sums.holds else ": more than the 1 % allowed, so take single weights with caution"
+        sentences.append(f"The weights sum to {sums.total:+.3f}; {way} ({off}, {sums.steps} steps){verdict}.")
+        if sums.baseline > 0 and sums.change < sums.baseline:
+            sentences.append(
                 f"Blanks alone are {label} to this model, so few words had to speak for it: another may tell more."
             )
     faithful = explanation.faithfulness
     if faithful is not None:
-        found.append(
+        sentences.append(
             f"Faithfulness {faithful.score:+.2f}: with the top words deleted {explanation.label} has probability "
             f"{faithful.top:.2f} on average, with as many random ones {faithful.random:.2f} (a random order is within "
             f"{faithful.random_std:.2f} of that, typically; about 0 is no better than chance)."
         )
     elif len(explanation.words) == 1:
-        found.append("One word has no order, so there is no faithfulness score.")
-    return found
+        sentences.append("One word has no order, so there is no faithfulness score.")
+    return sentences
 
 
 def greatest(explanation: Explanation) -> float:
@@ -105,18 +105,18 @@ def greatest(explanation: Explanation) -> float:
     return max((abs(word.weight) for word in explanation.words), default=0.0) or 1.0
 
 
-def stretches(explanation: Explanation, part: int) -> Iterator[Stretch]:
+def text_spans(explanation: Explanation, part: int) -> Iterator[TextSpan]:
     """One of the texts from its beginning to its end, in words and what lies between them."""
     text = explanation.text if isinstance(explanation.text, str) else explanation.text[part]
     most, at = greatest(explanation), 0
     for word in explanation.words:
         if word.second == bool(part):
             if at < word.start:
-                yield Stretch(printable(text[at : word.start]))
-            yield Stretch(printable(word.text), word, abs(word.weight) / most)
+                yield TextSpan(printable(text[at : word.start]))
+            yield TextSpan(printable(word.text), word, abs(word.weight) / most)
             at = word.end
     if at < len(text):
-        yield Stretch(printable(text[at:]))
+        yield TextSpan(printable(text[at:]))
 
 
 def shortened(token: str, longest: int = 12) -> str:
@@ -135,19 +135,19 @@ def shades(weights: NDArray[np.float32], count: int = SHADES) -> NDArray[np.int6
     >>> shades(np.array([0.0, 0.03, 0.05, 0.3, 1.0]), 5).tolist()
     [0, 0, 1, 2, 4]
     """
-    found: NDArray[np.int64] = np.minimum(np.sqrt(weights) * count, count - 1).astype(np.int64)
-    return found
+    shade: NDArray[np.int64] = np.minimum(np.sqrt(weights) * count, count - 1).astype(np.int64)
+    return shade
 
 
 def _layer(maps: AttentionMaps, layer: int, length: int) -> Iterator[Map]:
     for head, weights in enumerate(maps.weights[layer, :, :length, :length]):
         i, j = np.unravel_index(int(weights.argmax()), weights.shape)
-        told = f"“{maps.tokens[i]}” takes {weights[i, j]:.2f} from “{maps.tokens[j]}”"
+        strongest = f"“{maps.tokens[i]}” takes {weights[i, j]:.2f} from “{maps.tokens[j]}”"
         name = f"Layer {layer + 1}, head {head + 1}"
         yield Map(
             f"l{layer + 1}h{head + 1}",
             f"Head {head + 1}",
-            f"{name}: at its darkest, {printable(told)}",
+            f"{name}: at its darkest, {printable(strongest)}",
             tuple(paths(weights)),
         )
 
@@ -179,10 +179,10 @@ def paths(weights: NDArray[np.float32]) -> Iterator[tuple[int, str]]:
 
 @cache
 def _templates() -> Environment:
-    made = environment()
-    made.filters["signed"] = _signed
-    made.globals["SLIGHT"] = SLIGHT
-    return made
+    templates = environment()
+    templates.filters["signed"] = _signed
+    templates.globals["SLIGHT"] = SLIGHT
+    return templates
 
 
 def _signed(number: float) -> str:

@@ -9,15 +9,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 def environment() -> Environment:
     """The templates of this room. Texts and labels are whatever someone wrote, so everything is escaped."""
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("headstart.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["printable"] = printable
-    return made
+    templates.filters["printable"] = printable
+    return templates
 
 
 def printable(text: str) -> str:

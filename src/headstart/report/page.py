@@ -53,40 +53,40 @@ def _parts(records: Records) -> list[Part]:
     for study in records.studies:
         verdict = study.comparison.verdict or (f"{study.name}: {sections.summary(study)}.",)
         kicker = f"{study.name} · {sections.summary(study)}"
-        parts.append((kicker, verdict, sections.main_figure(study), sections.of_study(study)))
+        parts.append((kicker, verdict, sections.main_figure(study), sections.study_sections(study)))
     for trials in records.sweeps:
         verdict = (sweep.headline(trials), *sweep.verdict(trials))
         kicker = f"{trials.name} · {sweep.summary(trials)}"
-        parts.append((kicker, verdict, sweep.main_figure(trials), sweep.of_sweep(trials)))
-    told = [pretraining.of_pretraining(found) for found in records.pretraining]
-    if parts:  # it is told once
+        parts.append((kicker, verdict, sweep.main_figure(trials), sweep.sweep_sections(trials)))
+    pretrained = [pretraining.pretraining_section(run) for run in records.pretraining]
+    if parts:  # it is pretrained once
         first = parts[0][-1]
         at = next(k for k, section in enumerate(first) if section.title in BEFORE)
-        first[at:at] = told
+        first[at:at] = pretrained
     else:
-        names = ", ".join(found.name for found in records.pretraining)
-        counted = ((found.name, found.run.parameters) for found in records.pretraining)
+        names = ", ".join(run.name for run in records.pretraining)
+        counted = ((each.name, each.run.parameters) for each in records.pretraining)
         section = pretraining.parameters((name, count) for name, count in counted if count is not None)
-        told += [] if section is None else [section]
-        parts.append(("pretraining", (f"Pretraining: {names}",), None, told))
+        pretrained += [] if section is None else [section]
+        parts.append(("pretraining", (f"Pretraining: {names}",), None, pretrained))
     return [
-        Part(kicker, verdict[0], verdict[1:], figure, tuple(zip(_names(found, number), found, strict=True)))
-        for number, (kicker, verdict, figure, found) in enumerate(parts, start=1)
+        Part(kicker, verdict[0], verdict[1:], figure, tuple(zip(_names(contents, number), contents, strict=True)))
+        for number, (kicker, verdict, figure, contents) in enumerate(parts, start=1)
     ]
 
 
-def _names(found: Sequence[Section], number: int) -> list[str]:
+def _names(contents: Sequence[Section], number: int) -> list[str]:
     """A name for each section of a part that no other has, though two bases may be called the same."""
-    slugs = [re.sub(r"\W+", "-", section.title.lower()).strip("-") for section in found]
+    slugs = [re.sub(r"\W+", "-", section.title.lower()).strip("-") for section in contents]
     return [f"{slug}-{number}" + f"-{k}" * (slug in slugs[:k]) for k, slug in enumerate(slugs)]
 
 
 @cache
 def _templates() -> Environment:
-    made = environment()
-    made.filters |= {"halves": _halves, "tidy": _tidy, "ended": _ended}
-    made.globals["LONGEST"] = LONGEST
-    return made
+    templates = environment()
+    templates.filters |= {"folded": _folded, "tidy": _tidy, "ended": _ended}
+    templates.globals["LONGEST"] = LONGEST
+    return templates
 
 
 def _tidy(text: str) -> str:
@@ -106,10 +106,10 @@ def _ended(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def _halves(text: str) -> tuple[str, str]:
+def _folded(text: str) -> tuple[str, str]:
     """What is shown of a text, and the rest, parted at a space where there is one near.
 
-    >>> _halves("short"), [len(half) for half in _halves("word " * 100)]
+    >>> _folded("short"), [len(part) for part in _folded("word " * 100)]
     (('short', ''), [319, 181])
     """
     if len(text) <= SHOWN:

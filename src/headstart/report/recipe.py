@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headstart.config import to_toml
-from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, values_of
+from headstart.report.blocks import METRICS, Block, Code, Findings, Section, Table, Words, command, distinct_values
 from headstart.report.records import Arm, Study
 from headstart.runs.manifest import Manifest
 from headstart.runs.study import StudyData
 from headstart.wording import plural
 
-SURROUNDINGS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
+VERSIONS = ("headstart", "python", "torch", "numpy", "platform", "processor", "cores", "gpu", "precision")
 
 
 def doctor(study: Study) -> Section | None:
-    found = study.data.doctor
-    if not found:
+    report = study.data.doctor
+    if not report:
         return None
     rows = tuple(
         (
@@ -26,11 +26,11 @@ def doctor(study: Study) -> Section | None:
             ", ".join(f"{label} {share:.1%}" for label, share in list(split["balance"].items())[:8]),
             *(f"{split['words'][key]:.0f}" for key in ("median", "most", "longest")),
         )
-        for split in found["splits"]
+        for split in report["splits"]
     )
     head = ("split", ">rows", "labels", ">words: median", ">95th of 100", ">longest")
-    unexamined = (each.partition(":")[0] for each in found["unexamined"])  # the rest tells how to type it
-    findings = Findings(tuple(found["findings"]), tuple(unexamined))
+    unexamined = (each.partition(":")[0] for each in report["unexamined"])  # without the option to add
+    findings = Findings(tuple(report["findings"]), tuple(unexamined))
     return Section("What the doctor found in the data", (Table(head, rows), findings))
 
 
@@ -48,36 +48,36 @@ def _settings_tables(arms: Sequence[Arm], noun: str) -> list[Table]:
     if not arms:
         return []
     keys = dict.fromkeys(key for arm in arms for run in arm.runs for key in run.settings)
-    found = {key: [values_of(run.settings.get(key) for run in arm.runs) for arm in arms] for key in keys}
-    differ = {key: values for key, values in found.items() if len(set(values)) > 1}
-    same = {key: values[0] for key, values in found.items() if key not in differ}
+    by_arm = {key: [distinct_values(run.settings.get(key) for run in arm.runs) for arm in arms] for key in keys}
+    differ = {key: values for key, values in by_arm.items() if len(set(values)) > 1}
+    same = {key: values[0] for key, values in by_arm.items() if key not in differ}
     tables = []
     if differ:
         rows = tuple((f"● {key}", *values) for key, values in differ.items())
         tables.append(Table(("setting", *(arm.result.name for arm in arms)), rows))
-    return [*tables, shared(same, noun)] if same else tables
+    return [*tables, shared_settings(same, noun)] if same else tables
 
 
-def shared(settings: Mapping[str, str], noun: str) -> Table:
+def shared_settings(settings: Mapping[str, str], noun: str) -> Table:
     """The settings that are the same in every run, folded away."""
     title = f"The same in every {noun}: {plural(len(settings), 'setting')}"
     return Table(("setting", "value"), tuple(settings.items()), folded=title)
 
 
-def again(study: Study) -> Section:
+def rerun(study: Study) -> Section:
     blocks: list[Block] = []
     if study.settings.get("study") == "compare":
-        blocks += the_study_again("compare", study.path, study.settings)
+        blocks += rerun_study("compare", study.path, study.settings)
     else:
         lines = [
             command("finetune", f"{run.path}/run.toml", f"{run.path}-again") for arm in study.arms for run in arm.runs
         ]
         blocks += [Words("To run them again, from the folder they were first run in:"), Code("\n".join(lines))]
-    blocks += surroundings([run.manifest for arm in study.arms for run in arm.runs], study.data)
+    blocks += provenance([run.manifest for arm in study.arms for run in arm.runs], study.data)
     return Section("To run it again", (*blocks, _runs_table(study)))
 
 
-def the_study_again(verb: str, path: str, settings: Mapping[str, Any]) -> list[Block]:
+def rerun_study(verb: str, path: str, settings: Mapping[str, Any]) -> list[Block]:
     """The command that makes the same study anew, and the recipe that it reads."""
     return [
         Words("To run it again, from the folder it was first run in:"),
@@ -86,9 +86,11 @@ def the_study_again(verb: str, path: str, settings: Mapping[str, Any]) -> list[B
     ]
 
 
-def surroundings(manifests: Sequence[Manifest], data: StudyData) -> list[Table]:
+def provenance(manifests: Sequence[Manifest], data: StudyData) -> list[Table]:
     """Versions, hardware and fingerprints, of all the runs together."""
-    rows = [(key, values_of(getattr(m, key) for m in manifests if getattr(m, key) is not None)) for key in SURROUNDINGS]
+    rows = [
+        (key, distinct_values(getattr(m, key) for m in manifests if getattr(m, key) is not None)) for key in VERSIONS
+    ]
     finished = sorted(m.finished for m in manifests if m.finished)
     rows += [("finished", " to ".join(dict.fromkeys((finished[0], finished[-1]))))] if finished else []
     prints = [

@@ -197,12 +197,12 @@ def _means_on_valid(results: Mapping[Path, Result]) -> Comparison:
     for (mode, init), runs in groups.items():
         base = Path(init).name
         name = f"{mode}:{base}" if several_bases else mode
-        ranges = {metric: _range([run.valid[metric] for run in runs]) for metric in ("accuracy", "macro_f1")}
+        ranges = {metric: mean_and_range([run.valid[metric] for run in runs]) for metric in ("accuracy", "macro_f1")}
         arms.append(ArmResult(name, mode, base, 0, tuple(runs), ranges, None))
     return Comparison(classes.pop(), 0, 0, arms[0].name, tuple(arms), (), (), ())
 
 
-def _range(values: Sequence[float]) -> Estimate:
+def mean_and_range(values: Sequence[float]) -> Estimate:
     return Estimate(float(np.mean(values)), min(values), max(values))
 
 

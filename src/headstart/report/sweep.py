@@ -14,12 +14,12 @@ from headstart.report.blocks import (
     Section,
     Table,
     Words,
-    measured,
+    distinct_values,
     memory_unit,
-    values_of,
+    three_digits,
 )
 from headstart.report.charts import Point
-from headstart.report.recipe import shared, surroundings, the_study_again
+from headstart.report.recipe import provenance, rerun_study, shared_settings
 from headstart.report.records import SweepStudy
 from headstart.runs.sweep import Sweep, Trial, plain, shown
 from headstart.wording import plural
@@ -75,7 +75,7 @@ def main_figure(study: SweepStudy) -> Figure | None:
     return _figure(sweep, numeric[0] if len(sweep.swept) == len(numeric) == 1 else None)
 
 
-def of_sweep(study: SweepStudy) -> list[Section]:
+def sweep_sections(study: SweepStudy) -> list[Section]:
     """The sections of a sweep, in the order of the page."""
     sweep = study.sweep
     sections = [Section("Trials", (_trials_table(sweep),))]
@@ -86,16 +86,16 @@ def of_sweep(study: SweepStudy) -> list[Section]:
         sections.append(Section("Setting by setting", (Words(words), Gallery(figures))))
     keys = dict.fromkeys(key for run in study.runs for key in run)
     same = {
-        key: values_of([study.runs[0].get(key)])
+        key: distinct_values([study.runs[0].get(key)])
         for key in keys
         if key not in sweep.swept and all(run.get(key) == study.runs[0].get(key) for run in study.runs)
     }
     if same:
         sections.append(
-            Section("Settings", (Words("What was swept is in the table of trials."), shared(same, "trial")))
+            Section("Settings", (Words("What was swept is in the table of trials."), shared_settings(same, "trial")))
         )
-    commands = the_study_again("sweep", study.path, study.settings)
-    return [*sections, Section("To run it again", (*commands, *surroundings(study.manifests, study.data)))]
+    commands = rerun_study("sweep", study.path, study.settings)
+    return [*sections, Section("To run it again", (*commands, *provenance(study.manifests, study.data)))]
 
 
 # --- figures ---
@@ -107,25 +107,25 @@ def _is_numeric(sweep: Sweep, name: str) -> bool:
 
 def _figure(sweep: Sweep, name: str | None) -> Figure:
     """Every trial against a setting, or in their order."""
-    points, nowhere, best = [], [], None
+    points, unscored, best = [], [], None
     for number, trial in enumerate(sweep.trials, start=1):
         x = float(number if name is None else trial.settings[name])
         where = "" if name is None else f" at {_value(trial.settings[name])}"
         if trial.valid is None:
-            nowhere.append(Point(x, 0.0, f"trial {number}{where}: {_end(trial)}"))
+            unscored.append(Point(x, 0.0, f"trial {number}{where}: {_end(trial)}"))
             continue
         title = f"trial {number}{where}: {trial.valid['accuracy']:.4f}"
         points.append(Point(x, trial.valid["accuracy"], title, f"best: {number}" if trial.best else ""))
         best = points[-1] if trial.best else best
-    everywhere = [point.x for point in (*points, *nowhere)]
+    every_x = [point.x for point in (*points, *unscored)]
     if name is None:
-        x_axis, title = charts.axis("trial", everywhere, whole=True), "Accuracy on valid, trial by trial"
+        x_axis, title = charts.axis("trial", every_x, whole=True), "Accuracy on valid, trial by trial"
     else:
-        x_axis, title = charts.setting_axis(_named(name), everywhere), f"Accuracy on valid by {_named(name)}"
+        x_axis, title = charts.setting_axis(_named(name), every_x), f"Accuracy on valid by {_named(name)}"
     y_axis = charts.axis("accuracy on valid", [point.y for point in points])
     caption = "A dot a trial; the square is the best."
-    caption += " A cross on the axis is a trial without a score." if nowhere else ""
-    return Figure(charts.scatter(title, points, best, nowhere, x_axis, y_axis), caption)
+    caption += " A cross on the axis is a trial without a score." if unscored else ""
+    return Figure(charts.scatter(title, points, best, unscored, x_axis, y_axis), caption)
 
 
 # --- the table ---
@@ -141,8 +141,8 @@ def _trials_table(sweep: Sweep) -> Table:
             *(_value(trial.settings[name]) for name in sweep.swept),
             *("–" if scores is None else f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)),
             *(_value(trial.settings.get(name, "")) for name in usual),
-            measured(trial.seconds),
-            measured(None if trial.memory is None else trial.memory / scale),
+            three_digits(trial.seconds),
+            three_digits(None if trial.memory is None else trial.memory / scale),
             _ended(trial),
         )
         for number, trial in enumerate(sweep.trials, start=1)
@@ -178,7 +178,7 @@ def _named(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    return values_of([value]) if value is None or isinstance(value, bool) else shown(value)
+    return distinct_values([value]) if value is None or isinstance(value, bool) else shown(value)
 
 
 def _listed(items: Sequence[str]) -> str:

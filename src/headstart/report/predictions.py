@@ -1,4 +1,4 @@
-"""What the page says about the answers of the arms: confusion, the surest mistakes, reliability."""
+"""What the page says about the predictions of the arms: confusion, the most confident mistakes, reliability."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ MOST_CLASSES = 12  # that a matrix is drawn for
 
 
 def confusion(study: Study) -> Section | None:
-    labels = study.comparison.class_names
-    found = [(arm.result.name, arm.confusion, len(arm.runs)) for arm in study.arms if arm.confusion is not None]
-    if not found:
+    class_names = study.comparison.class_names
+    matrices = {arm.result.name: arm.confusion for arm in study.arms if arm.confusion is not None}
+    if not matrices:
         return None
     words = f"What each class of {study.split} was taken for, over all runs of an arm, in percent of the true class."
-    if len(labels) > MOST_CLASSES:
-        tables = [_commonest(name, counts, labels) for name, counts, _ in found]
-        return Section("Confusion", (Words(f"{words} With {len(labels)} classes: the commonest confusions."), *tables))
+    if len(class_names) > MOST_CLASSES:
+        tables = [_most_frequent(name, counts, class_names) for name, counts in matrices.items()]
+        words += f" With {len(class_names)} classes: the commonest confusions."
+        return Section("Confusion", (Words(words), *tables))
     figures = tuple(
         Figure(
-            charts.matrix(f"Confusion of {name}", labels, counts),
+            charts.matrix(f"Confusion of {name}", class_names, counts),
             name,
             Table(
-                ("true", *(f">{label}" for label in labels)),
-                tuple((label, *(f"{n:,}" for n in row)) for label, row in zip(labels, counts, strict=True)),
+                ("true", *(f">{label}" for label in class_names)),
+                tuple((label, *(f"{n:,}" for n in row)) for label, row in zip(class_names, counts, strict=True)),
                 folded="Counts",
             ),
         )
-        for name, counts, _ in found
+        for name, counts in matrices.items()
     )
     return Section("Confusion", (Words(words), Gallery(figures, small=True)))
 
 
-def _commonest(name: str, counts: Sequence[Sequence[int]], labels: Sequence[str], most: int = 15) -> Table:
+def _most_frequent(name: str, counts: Sequence[Sequence[int]], class_names: Sequence[str], most: int = 15) -> Table:
     pairs = [(n, i, j, sum(row)) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
     pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    rows = tuple((labels[i], labels[j], f"{n:,}", f"{100 * n / whole:.1f} %") for n, i, j, whole in pairs[:most])
+    rows = tuple(
+        (class_names[i], class_names[j], f"{n:,}", f"{100 * n / total:.1f} %") for n, i, j, total in pairs[:most]
+    )
     return Table(("true", "taken for", ">times", ">of the class"), rows, name)
 
 
