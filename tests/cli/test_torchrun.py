@@ -34,7 +34,7 @@ def headstart(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "headstart", *map(str, arguments)]
 
 
-def together(*arguments: object, options: tuple[str, ...] = ()) -> list[str]:
+def torchrun(*arguments: object, options: tuple[str, ...] = ()) -> list[str]:
     return [*TORCHRUN, *options, "-m", "headstart", *map(str, arguments)]
 
 
@@ -60,11 +60,24 @@ def settings(world: Path, base: Path, **more: Any) -> list[str]:
 
 
 def test_predictions_are_the_same_file(trained: Path, world: Path, tmp_path: Path) -> None:
-    for command, out in ((headstart, "one.csv"), (together, "two.csv")):
+    for command, out in ((headstart, "one.csv"), (torchrun, "two.csv")):
         done = run(command("predict", trained, world / "test.txt", "--out", out), tmp_path)
         assert done.returncode == 0, done.stderr[-8000:]
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
     assert done.stderr.count("60 texts in") == 1  # one of them speaks
+
+
+def test_text_is_turned_into_one_token_store_in_the_default_folder(world: Path, tmp_path: Path) -> None:
+    sizes = [part for size in ("width=32", "layers=1", "heads=2") for part in ("--change", size)]
+    command = ["pretrain", world / "corpus.txt", "--vocabulary", "320", *sizes, "--steps", "2"]
+    done = run(torchrun(*command), tmp_path)
+    assert done.returncode == 0, done.stderr[-8000:]
+    assert done.stderr.count("training a tokenizer of at most 320 tokens") == 1
+    two = tmp_path / "runs" / "pretrain-corpus-tokens" / "store"
+    assert (tmp_path / "runs" / "pretrain-corpus" / "model" / "model.safetensors").is_file()
+    assert run(headstart(*command, "--out", "one"), tmp_path).returncode == 0
+    one = tmp_path / "one-tokens" / "store"
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in ("train.ids", "tokenizer.json"))
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +113,13 @@ def test_tokens_are_the_same_store(corpus: Path, world: Path, tmp_path: Path) ->
         write_store(
             [corpus], Tokenizer.load(world / "tokenizer"), tmp_path / "two", valid=0.1, workers=1, on_progress=stop
         )
-    done = run(together(*tokens(corpus, world, "two")), tmp_path)
+    done = run(torchrun(*tokens(corpus, world, "two")), tmp_path)
     assert done.returncode == 0, done.stderr[-8000:]
     assert store(tmp_path / "two") == store(alone.folder)
     assert done.stdout.count("size on disk") == 1  # one of them speaks
     kept = re.search(r"([\d,]+) documents were there from an earlier run", done.stderr)
     assert kept is not None and 0 < int(kept[1].replace(",", "")) < alone.counts["train"].documents
-    done = run(together(*tokens(corpus, world, "two")), tmp_path)
+    done = run(torchrun(*tokens(corpus, world, "two")), tmp_path)
     assert done.returncode == 0 and "already holds this store" in done.stderr
 
 
@@ -133,7 +146,7 @@ def test_one_that_fails_in_the_midst_ends_all_and_the_store_can_be_gone_on_with(
     assert (tmp_path / "two" / "progress.log").read_text(encoding="utf-8").count("\n") == 2  # the first row
     with pytest.raises(DataError, match="a half-written token store"):
         Store.open(tmp_path / "two")
-    assert run(together(*tokens(corpus, world, "two")), tmp_path).returncode == 0
+    assert run(torchrun(*tokens(corpus, world, "two")), tmp_path).returncode == 0
     Store.open(tmp_path / "two").verify()
 
 
@@ -194,7 +207,7 @@ def test_finetune_gives_what_one_process_gives(world: Path, base: Path, tmp_path
     asked = settings(world, base)
     assert run(headstart("finetune", *asked, "--accumulate", 2, "--out", "one"), tmp_path).returncode == 0
     more = ["--shard", "--recompute"] if split else []
-    done = run(together("finetune", *asked, *more, "--out", "two"), tmp_path)
+    done = run(torchrun("finetune", *asked, *more, "--out", "two"), tmp_path)
     assert done.returncode == 0, done.stderr[-8000:]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     one, two = (json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8")) for name in ("one", "two"))
@@ -221,7 +234,7 @@ def test_pretrain_in_two_processes(world: Path, tmp_path: Path) -> None:
         part for change in ("width=32", "layers=2", "heads=2", "feed_forward=64") for part in ("--change", change)
     ]
     assert run(headstart("pretrain", *asked, "--accumulate", 2, "--out", "one"), tmp_path).returncode == 0
-    done = run(together("pretrain", *asked, "--out", "two"), tmp_path)
+    done = run(torchrun("pretrain", *asked, "--out", "two"), tmp_path)
     assert done.returncode == 0, done.stderr[-8000:]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
@@ -229,8 +242,8 @@ def test_pretrain_in_two_processes(world: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_process_that_is_killed_is_started_again_and_the_run_goes_on(world: Path, base: Path, tmp_path: Path) -> None:
     asked = settings(world, base, epochs=12, save_every=10)
-    assert run(together("finetune", *asked, "--out", "whole"), tmp_path).returncode == 0
-    command = together("finetune", *asked, "--out", "killed", options=("--max-restarts=3",))
+    assert run(torchrun("finetune", *asked, "--out", "whole"), tmp_path).returncode == 0
+    command = torchrun("finetune", *asked, "--out", "killed", options=("--max-restarts=3",))
     with subprocess.Popen(command, cwd=tmp_path, env=ALONE, stderr=subprocess.PIPE, text=True) as process:
         try:
             until = time.monotonic() + 60
@@ -252,9 +265,9 @@ def test_processes_that_are_asked_to_stop_save_and_can_go_on(
     world: Path, base: Path, tmp_path: Path, asked: signal.Signals
 ) -> None:
     rest = settings(world, base, epochs=12, save_every=10**6)
-    whole = run(together("finetune", *rest, "--out", "whole"), tmp_path)
+    whole = run(torchrun("finetune", *rest, "--out", "whole"), tmp_path)
     assert whole.returncode == 0, whole.stderr[-2000:]
-    command = together("finetune", *rest, "--out", "run", "--resume")
+    command = torchrun("finetune", *rest, "--out", "run", "--resume")
     with subprocess.Popen(command, cwd=tmp_path, env=ALONE, stderr=subprocess.DEVNULL, start_new_session=True) as team:
         try:
             until = time.monotonic() + 60
@@ -276,7 +289,7 @@ def test_processes_that_are_asked_to_stop_save_and_can_go_on(
 def test_a_run_folder_that_is_being_written_is_left_alone(world: Path, base: Path, tmp_path: Path) -> None:
     """A second team, and a second command, end with one line; the first never hears of them."""
     asked = ["finetune", *settings(world, base, epochs=12, save_every=10), "--out", "run"]
-    with subprocess.Popen(together(*asked), cwd=tmp_path, env=ALONE, stderr=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(torchrun(*asked), cwd=tmp_path, env=ALONE, stderr=subprocess.PIPE, text=True) as first:
         try:
             until = time.monotonic() + 60
             while not list((tmp_path / "run").glob("checkpoints/step-*")):
@@ -285,7 +298,7 @@ def test_a_run_folder_that_is_being_written_is_left_alone(world: Path, base: Pat
             for child in _children(first.pid):
                 os.kill(child, signal.SIGSTOP)  # so that it does not end too soon
             alone = run(headstart(*asked, "--resume"), tmp_path)
-            team = run(together(*asked, "--resume"), tmp_path)
+            team = run(torchrun(*asked, "--resume"), tmp_path)
             for child in _children(first.pid):
                 os.kill(child, signal.SIGCONT)
             _, said = first.communicate(timeout=120)
