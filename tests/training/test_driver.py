@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from headstart.errors import OutputError
 from headstart.runs.events import Saved, Step
 from headstart.training.driver import Run, open_run
 from headstart.training.loop import Loop
@@ -29,87 +25,6 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     """Begins a run in a folder of this name; it is ours until the test ends."""
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(open_run(tmp_path / name, "finetune", SETTINGS, resume=False))
-
-
-def test_a_new_run_is_written_down(begin: Begin) -> None:
-    run = begin("run")
-    assert tomllib.loads((run.path / "run.toml").read_text()) == {"study": "finetune", **SETTINGS}
-    assert not run.done
-
-
-def opened(path: Path, study: str = "finetune", *, resume: bool, **changes: Any) -> Path:
-    """The folder of a run that is opened, and closed again."""
-    with open_run(path, study, {**SETTINGS, **changes}, resume=resume) as run:
-        return run.path
-
-
-def test_a_run_that_was_begun_goes_on_only_if_asked(tmp_path: Path) -> None:
-    opened(tmp_path / "run", resume=False)
-    with pytest.raises(OutputError, match="was begun: add --resume"):
-        opened(tmp_path / "run", resume=False)
-    assert opened(tmp_path / "run", resume=True) == tmp_path / "run"
-    assert opened(tmp_path / "fresh", resume=True) == tmp_path / "fresh"
-
-
-def test_a_folder_that_another_process_writes(tmp_path: Path) -> None:
-    """Whoever comes second is told whose it is; once that one is dead, however it died, the run can go on."""
-    path = tmp_path / "run"
-    other = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout is not None and other.stdout.readline() == "open\n"
-        said = rf"process {other.pid} on \S+ is writing the run in \S+: wait for its end, or name another folder"
-        for resume in (False, True):
-            with pytest.raises(OutputError, match=said):
-                opened(path, resume=resume)
-    finally:
-        other.kill()
-        other.communicate()
-    assert opened(path, resume=True) == path
-
-
-HOLDER = f"""
-import sys, time
-from headstart.training.driver import open_run
-with open_run(sys.argv[1], "finetune", {SETTINGS!r}, resume=False):
-    print("open", flush=True)
-    time.sleep(300)
-"""
-
-
-def test_processes_that_torchrun_starts_again_wait_for_those_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until half the time-out is over: the others of the team wait no longer than the whole."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1234")
-    with open_run(tmp_path / "run", "finetune", SETTINGS, resume=False):
-        looks: list[float] = []
-        monkeypatch.setattr("time.sleep", looks.append)
-        monkeypatch.setenv("HEADSTART_TIMEOUT", "0.02")
-        with pytest.raises(OutputError, match="is writing the run"):
-            opened(tmp_path / "run", resume=False)
-        assert looks
-    assert opened(tmp_path / "run", resume=False) == tmp_path / "run"  # the launch is the same: it goes on by itself
-
-
-def test_a_run_that_is_done_is_read_though_nobody_may_write_there(tmp_path: Path) -> None:
-    with open_run(tmp_path / "run", "finetune", SETTINGS, resume=False) as run:
-        run.finish(None, {}, {})
-        assert opened(run.path, resume=True) == run.path
-    assert sorted(path.name for path in run.path.iterdir()) == ["manifest.json", "result.json", "run.toml"]
-
-
-def test_something_else_is_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(OutputError, match="holds something that is no run"):
-        opened(tmp_path, resume=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
-
-
-@pytest.mark.parametrize(("study", "change"), [("pretrain", {}), ("finetune", {"lr": 0.01}), ("finetune", {"new": 1})])
-def test_another_run_is_refused(tmp_path: Path, study: str, change: dict[str, Any]) -> None:
-    opened(tmp_path / "run", resume=False)
-    with pytest.raises(OutputError, match=f"differs in {next(iter(change), 'study')}"):
-        opened(tmp_path / "run", study, resume=True, **change)
 
 
 def test_events_are_lines_of_json(begin: Begin) -> None:
