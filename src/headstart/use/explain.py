@@ -14,6 +14,7 @@ words are deleted than when as many random ones are (`Faithfulness`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headstart.errors import ConfigError, did_you_mean
@@ -42,12 +43,7 @@ def explain(
     faithfulness score compares with; 0 leaves the score out, which saves most of the time.
     """
     names = classifier.class_names
-    if label is not None and label not in names:
-        raise ConfigError("explain", [f"label is {label!r}: {did_you_mean(label, names)}"])
-    if method not in METHODS:
-        raise ConfigError("explain", [f"method is {method!r}: {did_you_mean(method, METHODS)}"])
-    if orders < 0:
-        raise ConfigError("explain", [f"orders is {orders}, and must be at least 0"])
+    _check(label, names, method, orders)
     tokenized = tokenize(classifier, text)
     segments = None if tokenized.segments is None else [tokenized.segments]
     predicted = predict_ids(classifier, [tokenized.ids], segments)
@@ -70,3 +66,15 @@ def explain(
         truncated=tokenized.truncated,
         attention=attention_maps(classifier, tokenized) if attention else None,
     )
+
+
+def _check(label: str | None, names: Sequence[str], method: str, orders: int) -> None:
+    problems = []
+    if label is not None and label not in names:
+        problems.append(f"label is {label!r}: {did_you_mean(label, names)}")
+    if method not in METHODS:
+        problems.append(f"method is {method!r}: {did_you_mean(method, METHODS)}")
+    if orders < 0:
+        problems.append(f"orders is {orders}, and must be at least 0")
+    if problems:
+        raise ConfigError("explain", problems)
