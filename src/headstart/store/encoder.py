@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headstart.tokenizers.special_tokens import steps
 from headstart.tokenizers.tokenizer import Tokenizer
 
 CACHE_SIZE = 1 << 17  # words in one generation of the cache, about 25 MB with their ids
@@ -98,24 +99,16 @@ def splits_at_spaces(description: dict[str, Any]) -> bool:
     Every step must be one of those known to look at one word, or one character, at a time.
     """
     model = description["model"]
-    normalizers = _steps(description["normalizer"], "normalizers")
+    normalizers = steps(description["normalizer"], "normalizers")
     return (
         not description.get("truncation")
         and not description.get("padding")
         and not any(map(_reaches_over_spaces, description["added_tokens"]))
         and _normalizes_words_separately(normalizers)
-        and _splits_words(_steps(description["pre_tokenizer"], "pretokenizers"), normalizers)
+        and _splits_words(steps(description["pre_tokenizer"], "pretokenizers"), normalizers)
         and model["type"] in _LOCAL_STEPS["models"]
         and not model.get("dropout")
     )
-
-
-def _steps(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
-    if part is None:
-        return []
-    if part["type"] == "Sequence":
-        return [step for each in part[inner] for step in _steps(each, inner)]
-    return [part]
 
 
 def _reaches_over_spaces(token: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import tokenizers
 from headstart.errors import HeadstartError, TokenizerError
-from headstart.tokenizers.sentencepiece_model import Kind, read_sentencepiece, to_tokenizers
+from headstart.tokenizers.sentencepiece_model import Kind, parse_sentencepiece, to_tokenizers
 from headstart.tokenizers.special_tokens import NAMES, add_post_processor
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
@@ -171,8 +171,8 @@ def _add_specials(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 def _read_sentencepiece(path: Path, dictionary: Path | None) -> tokenizers.Tokenizer:
     """A SentencePiece model with its own ids, or with those of the lab's dict.txt."""
-    model = read_sentencepiece(path)
-    with reading(path, "a SentencePiece model"):
+    with reading(path, "a complete SentencePiece model"):
+        model = parse_sentencepiece(path.read_bytes())
         if dictionary is None:
             return add_post_processor(to_tokenizers(model))
         vocabulary = [*LAB_SPECIALS, *_read_dictionary(dictionary)]

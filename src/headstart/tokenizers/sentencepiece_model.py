@@ -1,6 +1,6 @@
 """A SentencePiece `.model` file, read without protobuf, and turned into a tokenizer of the `tokenizers` library.
 
-    model = read_sentencepiece(Path("sentencepiece.french.model"))
+    model = parse_sentencepiece(Path("sentencepiece.french.model").read_bytes())
     model.algorithm                                # 'bpe'
     to_tokenizers(model).encode("trop long").tokens   # ['▁trop', '▁long']
 
@@ -26,15 +26,17 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
+from typing import TypeVar
 
 import tokenizers
-from headstart.errors import TokenizerError
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 SPACE = "▁"  # how SentencePiece writes a space, so that a piece shows whether it begins a word
 FULLWIDTH_TILDE, DOTTED_I = "\uff5e", "\u0130"  # ～, which the nmt rules leave as it is, and İ, which does not fold
 NFKC_RULES = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf")  # SentencePiece's own, but for "identity"
+
+Message = dict[int, int | bytes]  # of protobuf: the fields by their numbers
+Value = TypeVar("Value", int, bytes)
 
 NEVER = -1e6  # a unigram score so low that no text becomes this piece, though it has an id
 
@@ -77,59 +79,54 @@ class SentencePieceModel:
         return [piece.text for piece in self.pieces if piece.kind in kinds]
 
 
-def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Read a `.model` file."""
-    try:
-        return parse_sentencepiece(path.read_bytes())
-    except OSError as error:
-        raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise TokenizerError(
-            f"{path}: {error}; expected a complete SentencePiece model. "
-            "If the file was copied or downloaded, fetch it again and compare its size"
-        ) from error
-
-
 def parse_sentencepiece(data: bytes) -> SentencePieceModel:
     """The model in the bytes of a `.model` file; ValueError says what is wrong with them.
 
     The file is one protobuf message (sentencepiece_model.proto): 1 a piece, as often as there are pieces, 2 how it was
     trained, 3 how a text is normalised.
     """
-    pieces: list[Piece] = []
-    specs: dict[int, dict[int, int | bytes]] = {}
-    for number, value in _fields(data):
-        if number == 1:
-            pieces.append(_piece(dict(_fields(_bytes(value)))))
-        elif number in (2, 3):
-            specs[number] = dict(_fields(_bytes(value)))
-    if not pieces or len(specs) < 2:
+    messages = [(number, _message(value)) for number, value in _fields(data) if number in (1, 2, 3)]
+    pieces = tuple(_piece(message) for number, message in messages if number == 1)
+    trainer, normalizer = (dict(messages).get(number) for number in (2, 3))
+    if not pieces or trainer is None or normalizer is None:
         raise ValueError(f"found {len(pieces)} pieces and then the end of the file")
-    trainer, normalizer = specs[2], specs[3]
     if sum(piece.kind is Kind.UNKNOWN for piece in pieces) != 1:
         raise ValueError("found no piece, or more than one, for what is unknown")
-    algorithm = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}.get(_int(trainer.get(3, 1)), "unnamed")
+    algorithm = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}.get(_field(trainer, 3, 1), "unnamed")
     if algorithm not in ("unigram", "bpe"):
         raise ValueError(f"found a model of the {algorithm} kind, and only unigram and bpe are known here")
     if trainer.get(24) or normalizer.get(5, 1) == 0:
         raise ValueError("found a model that writes spaces after words, or not at all")
     return SentencePieceModel(
         algorithm=algorithm,
-        pieces=tuple(pieces),
-        rule=_bytes(normalizer.get(1, b"")).decode(),
-        charsmap=_bytes(normalizer.get(2, b"")),
+        pieces=pieces,
+        rule=_field(normalizer, 1, b"").decode(),
+        charsmap=_field(normalizer, 2, b""),
         leading_space=bool(normalizer.get(3, 1)),
         squeeze_spaces=bool(normalizer.get(4, 1)),
         byte_fallback=bool(trainer.get(35, 0)),
     )
 
 
-def _piece(fields: dict[int, int | bytes]) -> Piece:
-    number = _bytes(fields.get(2, bytes(4)))
+def _piece(message: Message) -> Piece:
+    number = _field(message, 2, bytes(4))
     if len(number) != 4:
         raise ValueError(f"found a score of {len(number)} bytes where 4 should be")
     (score,) = struct.unpack("<f", number)
-    return Piece(_bytes(fields.get(1, b"")).decode(), score, Kind(_int(fields.get(3, 1))))
+    return Piece(_field(message, 1, b"").decode(), score, Kind(_field(message, 3, 1)))
+
+
+def _field(message: Message, number: int, default: Value) -> Value:
+    value = message.get(number, default)
+    if not isinstance(value, type(default)):
+        raise ValueError(f"found {value!r} where {type(default).__name__} should be")
+    return value
+
+
+def _message(data: int | bytes) -> Message:
+    if isinstance(data, int):
+        raise ValueError(f"found the number {data} where a message should be")
+    return dict(_fields(data))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -170,18 +167,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
     raise ValueError(f"found a number of more than ten bytes before byte {at}")
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError(f"found the number {value} where text or a message should be")
-    return value
-
-
-def _int(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError(f"found {len(value)} bytes where a number should be")
-    return value
 
 
 def to_tokenizers(

@@ -8,11 +8,11 @@ These are ours; every family of tokenizers has its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from typing import Any
 
 import tokenizers
-from tokenizers import processors
+from tokenizers import Encoding, models, processors
 
 # The names of each role in the families of tokenizers; a vocabulary uses the first that it has. `<s>` stands before
 # `[CLS]` because MPNet's vocabulary contains BERT's and uses its own; of `[UNK]` and `<unk>` it uses BERT's.
@@ -37,82 +37,67 @@ TEMPLATES = (
     ("$A", "$A <|endoftext|> $B"),
 )
 
-# A template in ids: for each slot a token's id, or "A" or "B" for a text, and its segment.
+# What stands around one text, or two: for each slot a token's id, or "A" or "B" for a text, and its segment.
 Layout = tuple[tuple[int | str, int], ...]
 
 
-def find_layouts(processor: dict[str, Any] | None, ids: Mapping[str, int]) -> tuple[Layout, Layout | None]:
-    """The layouts of one text and of a pair: the post-processor's, or those of the family its special tokens show."""
-    own = _post_processor_layouts(processor)
-    if own is not None:
-        return own
-    templates = _templates(ids)
-    if templates is None:
+def find_layouts(tokenizer: tokenizers.Tokenizer) -> tuple[Layout, Layout | None]:
+    """The layouts of one text and of a pair, seen from what the post-processor does to a text of one token."""
+    processor = _post_processor(tokenizer)
+    if processor is None:
         return (("A", 0),), None
-    return _layout(templates[0], ids), _layout(templates[1], ids)
+    text = tokenizers.Tokenizer(models.WordLevel({"text": 0}, unk_token="text")).encode("text")
+    return _layout(processor.process(text)), _layout(processor.process(text, text))
+
+
+def _layout(encoding: Encoding) -> Layout:
+    tokens = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True)
+    return tuple((token if text is None else "AB"[text], segment) for token, segment, text in tokens)
 
 
 def add_post_processor(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Give a tokenizer the post-processor of its family, so that its tokenizer.json is complete for other libraries."""
-    ids = tokenizer.get_vocab()
-    templates = _templates(ids)
-    if templates is not None:
-        single, pair = templates
-        special_tokens = [(name, ids[name]) for name in sorted(_special_tokens(pair))]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=single, pair=pair, special_tokens=special_tokens
-        )
+    """Where it has none, give a tokenizer the post-processor of its family: tokenizer.json is complete for others."""
+    processor = _post_processor(tokenizer)
+    if processor is not None:
+        tokenizer.post_processor = processor
     return tokenizer
 
 
-def _templates(ids: Mapping[str, int]) -> tuple[str, str] | None:
-    """The templates of the family that a vocabulary belongs to, by the special tokens it has."""
-    return next((templates for templates in TEMPLATES if _special_tokens(templates[1]) <= ids.keys()), None)
+def _post_processor(tokenizer: tokenizers.Tokenizer) -> processors.PostProcessor | None:
+    """The tokenizer's own, if it adds special tokens; or that of the family which the vocabulary's tokens show."""
+    own: processors.PostProcessor | None = tokenizer.post_processor
+    if _adds_special_tokens(own):
+        return own
+    ids = tokenizer.get_vocab()
+    for single, pair in TEMPLATES:
+        names = sorted({slot.partition(":")[0] for slot in pair.split() if not slot.startswith("$")})
+        if ids.keys() >= set(names):
+            special_tokens = [(name, ids[name]) for name in names]
+            return processors.TemplateProcessing(single=single, pair=pair, special_tokens=special_tokens)
+    return None
 
 
-def _special_tokens(template: str) -> set[str]:
-    return {name for name, _ in _slots(template) if not name.startswith("$")}
+def _adds_special_tokens(processor: processors.PostProcessor | None) -> bool:
+    """Whether it is of a kind that does; one whose template has a token without an id is refused."""
+    holder = tokenizers.Tokenizer(models.BPE())
+    holder.post_processor = processor
+    parts = steps(json.loads(holder.to_str())["post_processor"], "processors")
+    for part in parts:
+        slots = [*part.get("single", ()), *part.get("pair", ())]
+        for name in (slot["SpecialToken"]["id"] for slot in slots if "SpecialToken" in slot):
+            if name not in part["special_tokens"]:
+                raise ValueError(f'found the token {name!r} in "post_processor", and no id for it')
+    return any(part["type"] != "ByteLevel" for part in parts)
 
 
-def _slots(template: str) -> list[tuple[str, int]]:
+def steps(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
+    """The steps of a part of tokenizer.json, those of a "Sequence" one by one.
+
+    >>> steps({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}, "normalizers")
+    [{'type': 'NFC'}, {'type': 'Lowercase'}]
     """
-    >>> _slots("[CLS] $A $B:1")
-    [('[CLS]', 0), ('$A', 0), ('$B', 1)]
-    """
-    parts = (part.partition(":") for part in template.split())
-    return [(name, int(segment or 0)) for name, _, segment in parts]
-
-
-def _layout(template: str, ids: Mapping[str, int]) -> Layout:
-    """
-    >>> _layout("[CLS] $A $B:1", {"[CLS]": 101})
-    ((101, 0), ('A', 0), ('B', 1))
-    """
-    return tuple((name[1:] if name.startswith("$") else ids[name], segment) for name, segment in _slots(template))
-
-
-def _post_processor_layouts(processor: dict[str, Any] | None) -> tuple[Layout, Layout] | None:
-    """The layouts of a tokenizer.json's "post_processor"."""
-    kind = processor["type"] if processor else None
-    if processor is None or kind == "ByteLevel":
-        return None
-    if kind == "Sequence":
-        return next(filter(None, map(_post_processor_layouts, processor["processors"])), None)
-    if kind in ("BertProcessing", "RobertaProcessing"):
-        ids = {"cls": processor["cls"][1], "sep": processor["sep"][1]}
-        pair = "cls $A sep $B:1 sep:1" if kind == "BertProcessing" else "cls $A sep sep $B sep"
-        return _layout("cls $A sep", ids), _layout(pair, ids)
-    return _template_layout(processor, "single"), _template_layout(processor, "pair")
-
-
-def _template_layout(processor: dict[str, Any], name: str) -> Layout:
-    layout: list[tuple[int | str, int]] = []
-    for slot in processor[name]:
-        [(kind, part)] = slot.items()
-        if kind == "Sequence":
-            layout.append((part["id"], part["type_id"]))
-        elif part["id"] in processor["special_tokens"]:
-            layout += [(number, part["type_id"]) for number in processor["special_tokens"][part["id"]]["ids"]]
-        else:
-            raise ValueError(f'found the token {part["id"]!r} in "post_processor", and no id for it')
-    return tuple(layout)
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        return [step for member in part[inner] for step in steps(member, inner)]
+    return [part]

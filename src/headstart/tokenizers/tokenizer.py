@@ -45,7 +45,7 @@ class Tokenizer:
         self.unknown = self._special("unknown")
         self.mask = self._special("mask")
         self.separator = self._special("separator")
-        self._layouts = find_layouts(self._description["post_processor"], self._ids)
+        self._layouts = find_layouts(tokenizer)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

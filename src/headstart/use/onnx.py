@@ -36,7 +36,7 @@ from headstart.model.layout import Dense
 from headstart.model.model import Model
 from headstart.model.positions import rotate
 from headstart.reading.examples import Text
-from headstart.tokenizers.special_tokens import add_post_processor, find_layouts
+from headstart.tokenizers.special_tokens import add_post_processor
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.wording import reason
 
@@ -184,9 +184,7 @@ def _write_tokenizer(classifier: TextClassifier, folder: Path) -> None:
     ours = classifier.tokenizer
     ours.save(folder)
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
-    processor = json.loads(tokenizer.to_str())["post_processor"]
-    if find_layouts(processor, {})[1] is None:  # it does not say where special tokens go
-        add_post_processor(tokenizer)
+    add_post_processor(tokenizer)
     # Without special tokens, the classifier encodes an empty text as a single token. Padding with that token gives
     # an empty text the same input, since the graph never masks the first position.
     around = ours.wrap([])[0]
