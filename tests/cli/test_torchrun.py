@@ -153,9 +153,9 @@ def test_one_that_fails_in_the_midst_ends_all_and_the_store_can_be_gone_on_with(
 FAILING = """
 from headstart.cli import main
 from headstart.errors import HeadstartError
-from headstart.store.workers import ChunkEncoder
+from headstart.store.encoder import Encoder
 
-encode, seen = ChunkEncoder.encode, []
+encode, seen = Encoder.encode_chunk, []
 
 def fails(worker, texts):
     seen.append(texts)
@@ -163,7 +163,7 @@ def fails(worker, texts):
         raise HeadstartError("the disk is on fire")
     return encode(worker, texts)
 
-ChunkEncoder.encode = fails
+Encoder.encode_chunk = fails
 main()
 """
 

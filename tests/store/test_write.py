@@ -158,7 +158,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path, bpe:
 
     write_store([corpus], bpe, tmp_path / "other", valid=0.1, workers=3 - workers, skip_bad=True)
     Store.open(out).verify()
-    assert Store.open(out).left_out == 1
+    assert Store.open(out).manifest["left_out"]["count"] == 1
     assert contents(out) == contents(tmp_path / "other")
 
 
@@ -318,7 +318,7 @@ def test_a_mended_line_does_not_cost_what_came_before_it(
     seen: list[Progress] = []
     store = write_store([corpus], bpe, tmp_path / "store", workers=1, skip_bad=True, on_progress=seen.append)
     assert seen[-1].kept > 100
-    assert store.left_out == 1
+    assert store.manifest["left_out"]["count"] == 1
 
 
 def test_what_is_left_out_is_counted_and_listed_alike(tmp_path: Path, bpe: Tokenizer, small_chunks: None) -> None:
@@ -333,9 +333,10 @@ def test_what_is_left_out_is_counted_and_listed_alike(tmp_path: Path, bpe: Token
     write_store([corpus], bpe, tmp_path / "3", workers=1, skip_bad=True)
     assert contents(tmp_path / "1") == contents(tmp_path / "2") == contents(tmp_path / "3")
     store = Store.open(tmp_path / "1")
-    assert store.left_out == 30
-    assert len(store.left_out_first) == 20
-    assert [int(re.findall(r"line (\d+)", message)[0]) for message in store.left_out_first] == [*range(6, 206, 10)]
+    left_out = store.manifest["left_out"]
+    assert left_out["count"] == 30
+    assert len(left_out["first"]) == 20
+    assert [int(re.findall(r"line (\d+)", message)[0]) for message in left_out["first"]] == [*range(6, 206, 10)]
     assert sum(counts.documents for counts in store.counts.values()) == 270
 
 

@@ -147,14 +147,14 @@ def _result(store: Store, rate: float | None) -> dict[str, Any]:
         "dtype": store.dtype,
         "size_on_disk": store.size,
         "documents_per_second": rate,  # None where nothing had to be done
-        "left_out": {"count": store.left_out, "first": list(store.left_out_first)},
+        "left_out": store.manifest["left_out"],
     }
 
 
 def _print_lines(result: dict[str, Any], store: Store) -> None:
     from headstart.reading.skipped import summary_lines
 
-    for line in summary_lines(store.left_out, store.left_out_first):
+    for line in summary_lines(**store.manifest["left_out"]):
         log(line)
     train, valid = (store.counts[name].documents for name in ("train", "valid"))
     rate = result["documents_per_second"]

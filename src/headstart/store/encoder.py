@@ -1,4 +1,4 @@
-"""The encoder of a corpus: a tokenizer with a cache of words.
+"""The encoder of a corpus: a tokenizer with a cache of words, in as many processes as wanted.
 
     encoder = Encoder(Path("store"), "uint16")      # the folder of a tokenizer, and the type of the ids
     encoder.encode(["the cat sat", "the cat"])      # a list of bytes: each text's ids
@@ -9,12 +9,29 @@ Whether words can be encoded one by one is read from tokenizer.json; in doubt th
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
+import signal
 import struct
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from headstart.errors import HeadstartError
+from headstart.parallel import Parallel
+from headstart.reading.content import split_position
+from headstart.store.store import Counts, checksum
 from headstart.tokenizers.special_tokens import steps
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -30,16 +47,33 @@ _LOCAL_STEPS = {
     "models": {"BPE", "Unigram", "WordPiece", "WordLevel"},
 }
 # What SentencePiece does with spaces, as normalizers: none at both ends, one at a time between, each written as "▁".
-_DROP_LEADING_SPACE = ("Replace", {"Regex": r"\A +"}, "")
 _WRITE_SPACE = ("Replace", {"String": " "}, "▁")
-_SPACE_STEPS = (
+# The leading space is dropped and a "▁" is put in its place: harmless together, and only so.
+_EDGE_STEPS = [("Replace", {"Regex": r"\A +"}, ""), ("Prepend", None, "▁")]
+_SPACE_STEPS = [
+    *_EDGE_STEPS,
     _WRITE_SPACE,
     ("Replace", {"Regex": " {2,}"}, " "),
     ("Replace", {"Regex": " {2,}"}, "▁"),
     ("Replace", {"Regex": r"[▁\ufffd\r\n]"}, " "),
     ("Replace", {"Regex": r"▁+\z"}, ""),
-)
+]
 _SPLIT_AT_SPACE = {"type": "Split", "pattern": {"String": "▁"}, "behavior": "MergedWithNext", "invert": False}
+
+
+@dataclass(frozen=True)
+class EncodedSplit:
+    """What one chunk adds to one split."""
+
+    ids: bytes
+    lengths: Counts  # (documents,) ids of each
+    bytes: Counts  # (documents,) bytes of its text
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    text_digest: str
+    splits: dict[str, EncodedSplit]
 
 
 class Encoder:
@@ -53,9 +87,10 @@ class Encoder:
     (`splits_at_spaces`), texts are encoded as a whole.
     """
 
-    def __init__(self, folder: Path, dtype: str) -> None:
+    def __init__(self, folder: Path, dtype: str, valid: float = 0.0) -> None:
         self._tokenizer = Tokenizer.load(folder)
         self._letter = {"uint8": "B", "uint16": "H", "uint32": "I"}[dtype]
+        self._valid_from = 1 - valid
         self._by_words = splits_at_spaces(json.loads((folder / "tokenizer.json").read_bytes()))
         self._words = _WordCache(lambda word: self._pack(self._tokenizer.encode(word)))
 
@@ -71,6 +106,25 @@ class Encoder:
 
     def _pack(self, ids: Sequence[int]) -> bytes:
         return struct.pack(f"<{len(ids)}{self._letter}", *ids)
+
+    def encode_chunk(self, texts: list[str] | None) -> EncodedChunk | None:
+        """A chunk of the corpus encoded and divided into train and valid; None stays None."""
+        if texts is None:
+            return None
+        utf8 = [text.encode() for text in texts]
+        ids = self.encode(texts)
+        lengths = np.array([len(packed) // struct.calcsize(self._letter) for packed in ids], np.int64)
+        sizes = np.array([len(text) for text in utf8], np.int64)
+        held_out = np.array([split_position(text) >= self._valid_from for text in texts])
+        splits = {}
+        for name, chosen in (("train", ~held_out), ("valid", held_out)):
+            own_ids = b"".join([ids[i] for i in np.flatnonzero(chosen)])
+            splits[name] = EncodedSplit(own_ids, lengths[chosen], sizes[chosen])
+        return EncodedChunk(text_digest(utf8), splits)
+
+
+def text_digest(texts: Iterable[bytes]) -> str:
+    return checksum(b"".join(len(text).to_bytes(8, "little") + text for text in texts)).hexdigest()
 
 
 class _WordCache(dict[str, bytes]):
@@ -100,30 +154,18 @@ def splits_at_spaces(description: dict[str, Any]) -> bool:
     """
     model = description["model"]
     normalizers = steps(description["normalizer"], "normalizers")
+    # What is done to the beginning of a text would be done to every word.
+    edges = [_signature(step) for step in normalizers if _signature(step) in _EDGE_STEPS]
     return (
         not description.get("truncation")
         and not description.get("padding")
-        and not any(map(_reaches_over_spaces, description["added_tokens"]))
-        and _normalizes_words_separately(normalizers)
+        and not any(token["rstrip"] or re.search(r"[\s▁]", token["content"]) for token in description["added_tokens"])
+        and edges in ([], _EDGE_STEPS)
+        and all(map(_is_local, normalizers))
         and _splits_words(steps(description["pre_tokenizer"], "pretokenizers"), normalizers)
         and model["type"] in _LOCAL_STEPS["models"]
         and not model.get("dropout")
     )
-
-
-def _reaches_over_spaces(token: dict[str, Any]) -> bool:
-    return bool(token["rstrip"]) or any(letter.isspace() or letter == "▁" for letter in token["content"])
-
-
-def _normalizes_words_separately(normalizers: list[dict[str, Any]]) -> bool:
-    """Whether " cat" by itself becomes what it becomes after "the"."""
-    # What is done to the beginning of a text would be done to every word. Only these two steps together are harmless:
-    # the leading space is dropped, and a "▁" is put in its place.
-    edges = [
-        _signature(step) for step in normalizers if step["type"] == "Prepend" or _signature(step) == _DROP_LEADING_SPACE
-    ]
-    inner = [step for step in normalizers if _signature(step) not in edges]
-    return edges in ([], [_DROP_LEADING_SPACE, ("Prepend", None, "▁")]) and all(map(_is_local, inner))
 
 
 def _signature(step: dict[str, Any]) -> tuple[str, Any, Any]:
@@ -131,13 +173,13 @@ def _signature(step: dict[str, Any]) -> tuple[str, Any, Any]:
 
 
 def _is_local(normalizer: dict[str, Any]) -> bool:
-    kind, pattern, content = _signature(normalizer)
-    if kind == "Replace":
-        plain = "String" in pattern and not any(map(str.isspace, pattern["String"] + content))
-        return plain or (kind, pattern, content) in _SPACE_STEPS
+    """Whether " cat" by itself becomes what it becomes after "the"."""
+    kind, pattern, content = signature = _signature(normalizer)
     if kind == "Strip":  # words begin with a space, and end in none
         return not normalizer["strip_left"]
-    return kind in _LOCAL_STEPS["normalizers"]
+    if kind == "Replace" and "String" in pattern and not any(map(str.isspace, pattern["String"] + content)):
+        return True
+    return kind in _LOCAL_STEPS["normalizers"] or signature in _SPACE_STEPS
 
 
 def _splits_words(pre_tokenizers: list[dict[str, Any]], normalizers: list[dict[str, Any]]) -> bool:
@@ -153,3 +195,70 @@ def _splits_words(pre_tokenizers: list[dict[str, Any]], normalizers: list[dict[s
         or (kind == "Split" and first == _SPLIT_AT_SPACE and _WRITE_SPACE in map(_signature, normalizers))
     )
     return splits and all(step["type"] in _LOCAL_STEPS["pretokenizers"] for step in rest)
+
+
+_encoder: Encoder | None = None  # in a worker process: made once, used for every chunk
+
+
+def _start_worker(folder: Path, dtype: str, valid: float) -> None:
+    global _encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # a pool's workers would outlive a parent that is killed, and wait for ever
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process for each core is enough
+    _encoder = Encoder(folder, dtype, valid)
+
+
+def _exit_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _encode(texts: list[str] | None) -> EncodedChunk | None:
+    assert _encoder is not None
+    return _encoder.encode_chunk(texts)
+
+
+def encode_chunks(
+    chunks: Iterator[list[str]], encoder: tuple[Path, str, float], workers: int | None, parallel: Parallel
+) -> Generator[EncodedChunk, None, None]:
+    """All chunks encoded, in order, in the main process: of each `world_size` chunks every process encodes one.
+
+    `encoder` are the arguments of `Encoder`, `workers` the processes that each process starts (None: one a core).
+    """
+    rounds = iter(lambda: list(islice(chunks, parallel.world_size)), [])
+    own = (group[parallel.rank] if parallel.rank < len(group) else None for group in rounds)
+    with closing(_encode_in_workers(own, encoder, workers or _cores())) as encoded:
+        for own_chunk in encoded:
+            yield from (chunk for chunk in parallel.gather(own_chunk) if chunk is not None)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _encode_in_workers(
+    chunks: Iterator[list[str] | None], encoder: tuple[Path, str, float], workers: int
+) -> Generator[EncodedChunk | None, None, None]:
+    """The chunks encoded, in order, with no more than a few under way at any time."""
+    if workers == 1:
+        yield from map(Encoder(*encoder).encode_chunk, chunks)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=encoder)
+    pending: deque[Future[EncodedChunk | None]] = deque()
+    try:
+        for chunk in chunks:
+            pending.append(pool.submit(_encode, chunk))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise HeadstartError(
+            f"one of {workers} worker processes ended unexpectedly: is there memory for so many? Try fewer workers "
+            "(--workers 1 uses none). A script must call write_store under `if __name__ == '__main__':`"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -71,8 +71,6 @@ class Store:
     tokenizer_fingerprint: str
     dtype: str
     counts: dict[str, SplitCounts]
-    left_out: int  # documents that could not be read, with --skip-bad
-    left_out_first: tuple[str, ...]  # and what was wrong with the first twenty
     manifest: dict[str, Any] = field(repr=False)  # store.json as it is
 
     @classmethod
@@ -89,15 +87,17 @@ class Store:
                 tokenizer_fingerprint=str(manifest["tokenizer"]),
                 dtype=str(np.dtype(manifest["dtype"])),
                 counts={split: SplitCounts(**manifest["splits"][split]) for split in SPLITS},
-                left_out=int(manifest["left_out"]["count"]),
-                left_out_first=tuple(manifest["left_out"]["first"]),
                 manifest=manifest,
             )
             sizes = {name: int(manifest["files"][name]["size"]) for name in FILES}
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(folder / "store.json", f"not as it was written ({error!r})") from None
         for name, size in sizes.items():
-            _check_size(folder / name, size)
+            path = folder / name
+            if not path.is_file():
+                raise _damaged(path, f"is missing, expected {size} bytes")
+            if path.stat().st_size != size:
+                raise _damaged(path, f"holds {path.stat().st_size} bytes, expected {size} bytes")
         if tokenizer_fingerprint not in (None, store.tokenizer_fingerprint):
             raise TokenizerError(
                 f"{folder}: the store was written with the tokenizer {store.tokenizer_fingerprint}, this one is "
@@ -155,17 +155,10 @@ def _no_store(folder: Path) -> DataError:
     return DataError(folder, "no such folder", fix="write a store with `headstart tokens`")
 
 
-def _check_size(path: Path, size: int) -> None:
-    actual = path.stat().st_size if path.is_file() else None
-    if actual != size:
-        problem = "is missing" if actual is None else f"holds {actual} bytes"
-        raise _damaged(path, f"{problem}, expected {size} bytes")
-
-
 def _damaged(path: Path, problem: str) -> DataError:
     return DataError(path, problem, fix=f"delete {path.parent} and write the store again with `headstart tokens`")
 
 
-def checksum() -> blake2b:
-    """A new digest, of the kind that store.json has for each file."""
-    return blake2b(digest_size=16)
+def checksum(data: bytes = b"") -> blake2b:
+    """A digest of the kind that store.json has for each file."""
+    return blake2b(data, digest_size=16)

@@ -21,9 +21,9 @@ from pathlib import Path
 from headstart.errors import ConfigError, DataError
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.skipped import SkippedRows
+from headstart.store.encoder import encode_chunks
 from headstart.store.plan import StorePlan
 from headstart.store.store import Store, read_manifest
-from headstart.store.workers import encode_chunks
 from headstart.store.writer import OnProgress, clear_unfinished, open_writer
 from headstart.tokenizers.tokenizer import Tokenizer
 

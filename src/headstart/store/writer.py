@@ -11,29 +11,29 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from headstart.errors import DataError, HeadstartError
 from headstart.files import LOCK, locked, read_json, write_json
 from headstart.reading.skipped import SkippedRows
+from headstart.store.encoder import EncodedChunk, EncodedSplit, text_digest
 from headstart.store.plan import StorePlan
 from headstart.store.store import FILES, PARTS, SPLITS, UNFINISHED, SplitCounts, checksum
-from headstart.store.workers import EncodedChunk, EncodedSplit, text_digest
 
 PROGRESS = "progress.log"  # a suffix that no corpus has: a store may lie in the folder of its corpus
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a store is: documents in it, those kept from an earlier run, tokens, and bytes of text."""
+    """How far a store is: documents in it, those kept from an earlier run, and bytes of text."""
 
     documents: int
     kept: int
-    tokens: int
     bytes: int
     total: int | None  # bytes of text in all, where the sizes of the files tell
 
@@ -57,23 +57,18 @@ def open_writer(out: Path, plan: StorePlan, on_progress: OnProgress) -> Iterator
                 plan.require_same(out, "a half-written store", read_json(out / UNFINISHED))
             claim = {key: plan.manifest[key] for key in ("format", "tokenizer", "dtype", "valid")}
             write_json(out / UNFINISHED, {**claim, "command": plan.command(out)})
-            journal = stack.enter_context((out / PROGRESS).open("a+b"))
-            files = {name: _GrowingFile(stack.enter_context(_open(out / name))) for name in FILES}
-        yield StoreWriter(out, plan, journal, files, on_progress)
+            writer = StoreWriter(out, plan, on_progress, stack)
+        yield writer
 
 
 class StoreWriter:
     """Made by `open_writer`."""
 
-    def __init__(
-        self,
-        out: Path,
-        plan: StorePlan,
-        journal: BinaryIO,
-        files: dict[str, _GrowingFile],
-        on_progress: OnProgress,
-    ) -> None:
-        self._out, self._plan, self._journal, self._files, self._on_progress = out, plan, journal, files, on_progress
+    def __init__(self, out: Path, plan: StorePlan, on_progress: OnProgress, stack: ExitStack) -> None:
+        self._out, self._plan, self._on_progress = out, plan, on_progress
+        self._journal = stack.enter_context((out / PROGRESS).open("a+b"))
+        streams = {name: stack.enter_context((out / name).open("a+b", buffering=0)) for name in FILES}
+        self._files = {name: _GrowingFile(stream) for name, stream in streams.items()}
         self._total = plan.text_bytes
         self._width = np.dtype(plan.manifest["dtype"]).itemsize
         self._bytes = dict.fromkeys(SPLITS, 0)
@@ -105,16 +100,15 @@ class StoreWriter:
         try:
             note = json.loads(line)
             added = [file.read_up_to(state) for file, state in zip(self._files.values(), note["files"], strict=True)]
-            agrees = None not in added and note["text"] == text_digest(text.encode() for text in chunk)
+            agrees = line.endswith(b"\n") and note["text"] == text_digest(text.encode() for text in chunk)
             text_bytes = dict(zip(SPLITS, map(int, note["bytes"]), strict=True))
         except (KeyError, TypeError, ValueError):
-            return False  # the line was cut short
-        if not agrees or not line.endswith(b"\n"):
-            return False
-        for file, data in zip(self._files.values(), added, strict=True):
-            file.advance(data or b"")
-        self._bytes = text_bytes
-        return True
+            return False  # the line was cut short, or a file is not what it says
+        if agrees:
+            self._bytes = text_bytes
+            for file, data in zip(self._files.values(), added, strict=True):
+                file.advance(data)
+        return agrees
 
     def append(self, chunk: EncodedChunk) -> None:
         with _write_errors(self._out):
@@ -143,14 +137,8 @@ class StoreWriter:
         return SplitCounts(sizes.size // 8, ids.size // self._width, self._bytes[name])
 
     def _progress(self) -> Progress:
-        train, valid = map(self._counts, SPLITS)
-        return Progress(
-            documents=train.documents + valid.documents,
-            kept=self._kept,
-            tokens=train.tokens + valid.tokens,
-            bytes=train.bytes + valid.bytes,
-            total=self._total,
-        )
+        documents = sum(self._counts(name).documents for name in SPLITS)
+        return Progress(documents, self._kept, sum(self._bytes.values()), self._total)
 
     def finish(self, skipped: SkippedRows) -> None:
         """Write store.json, which makes the folder a store, when everything else is safe on the disk."""
@@ -170,7 +158,7 @@ class StoreWriter:
 class _GrowingFile:
     """A file that is appended to, with the digest of its first `size` bytes."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: FileIO) -> None:
         self._stream = stream
         self._digest = checksum()
         self.size = 0
@@ -185,13 +173,15 @@ class _GrowingFile:
             rest = rest[self._stream.write(rest) :]
         self.advance(data)
 
-    def read_up_to(self, state: Sequence[Any]) -> bytes | None:
-        """What the file holds from `size` up to a noted state; None if it is not what was noted."""
+    def read_up_to(self, state: Sequence[Any]) -> bytes:
+        """What the file holds from `size` up to a noted state; ValueError if it is not what was noted."""
         self._stream.seek(self.size)
         data = self._stream.read(max(int(state[0]) - self.size, 0))
         digest = self._digest.copy()
         digest.update(data)
-        return data if (self.size + len(data), digest.hexdigest()) == tuple(state) else None
+        if (self.size + len(data), digest.hexdigest()) != tuple(state):
+            raise ValueError(state)
+        return data
 
     def advance(self, data: bytes) -> None:
         self._digest.update(data)
@@ -200,14 +190,9 @@ class _GrowingFile:
     def truncate(self) -> None:
         """Drop what lies beyond `size`, ready to append."""
         self._stream.truncate(self.size)
-        self._stream.seek(self.size)
 
     def sync(self) -> None:
         os.fsync(self._stream.fileno())
-
-
-def _open(path: Path) -> BinaryIO:
-    return path.open("r+b" if path.exists() else "w+b", buffering=0)
 
 
 @contextmanager
@@ -226,8 +211,7 @@ def _refuse_other_files(out: Path) -> None:
     """A store is written into a folder of its own."""
     if (out / UNFINISHED).exists():
         return
-    ours = (LOCK, PROGRESS)
-    others = sorted(path.name for path in out.iterdir() if path.name not in ours and ".unfinished-" not in path.name)
+    others = sorted(path.name for path in out.iterdir() if path.name != LOCK and ".unfinished-" not in path.name)
     if others:
         raise DataError(out, f"holds something else ({others[0]})", fix="choose a new folder as --out")
 
