@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headstart.reading.examples import Example, Examples
-from headstart.studies.baselines import STRENGTHS, baseline
+from headstart.studies.baselines import INVERSE_REGULARISATION, baseline
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
 
@@ -36,7 +36,7 @@ def test_majority_answers_with_the_shares_of_train(tmp_path: Path) -> None:
 def test_tfidf_learns_and_says_what_it_chose(tmp_path: Path) -> None:
     result = baseline("tfidf", SPLITS, {}, tmp_path / "run")
     assert result["test"]["accuracy"] == 1.0
-    assert result["strength"] in STRENGTHS
+    assert result["strength"] in INVERSE_REGULARISATION
     assert result["rows"] == {"train": 4, "valid": 2, "test": 4}
     assert not (tmp_path / "run" / "model").exists()
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result

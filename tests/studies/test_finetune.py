@@ -230,7 +230,7 @@ def test_bad_input_is_said_before_anything_is_written(
         ({"init": "lab", "mode": "scratch"}, ConfigError, "without a tokenizer"),
         ({"init": str(bare)}, ConfigError, "has no tokenizer of its own"),
         ({"init": str(tmp_path / "nowhere")}, HeadstartError, "there is no file or folder"),
-        ({"tokenizer": str(tmp_path / "larger")}, ModelError, "they are not of one another"),
+        ({"tokenizer": str(tmp_path / "larger")}, ModelError, "they do not belong together"),
         ({"data": str(tmp_path / "missing.csv")}, DataError, "missing.csv"),
     ]
     if not torch.cuda.is_available():

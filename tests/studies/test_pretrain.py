@@ -135,9 +135,8 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "one of the two"),
-        ({"init": "somewhere"}, "one of the two"),
-        ({"store": ""}, "name the token store"),
+        ({"init": "somewhere"}, "model and init are both given"),
+        ({"store": ""}, "or a token store with --store"),
         ({"mask_rate": 0.0}, "mask_rate is 0.0, and must be above 0"),
         ({"model": None, "init": "x"}, "--change is for a preset"),
     ],

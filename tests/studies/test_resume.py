@@ -13,7 +13,7 @@ import pytest
 
 from headstart.runs.events import Saved, Step
 from headstart.runs.run import RunFolder
-from headstart.studies.verify import compare, verify_resume
+from headstart.studies.verify import first_difference, verify_resume
 
 SIZES = ["--change", "width=32", "--change", "layers=2", "--change", "heads=2", "--change", "feed_forward=48"]
 
@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_end_is_the_same(world: Path
     tensors = newest / "state.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-100])
     assert f"{newest.name} is damaged and was passed over" in run(arguments, tmp_path / "broken")
-    assert compare(tmp_path / "straight", tmp_path / "broken") is None
+    assert first_difference(tmp_path / "straight", tmp_path / "broken") is None
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
@@ -66,13 +66,13 @@ def test_control_c_saves_and_exits_with_130(world: Path, tmp_path: Path, asked: 
     assert saved == [steps[-1]]  # between the rhythm of --save-every
     assert "going on from step" in run(arguments, tmp_path / "broken")
     # the event of the extra save is the one thing that a straight run does not have
-    assert compare(tmp_path / "straight", tmp_path / "broken") is None
+    assert first_difference(tmp_path / "straight", tmp_path / "broken") is None
 
 
 def test_two_runs_that_differ_are_told_apart(world: Path, tmp_path: Path) -> None:
     run(pretraining(world, "--objective", "causal", "--seed", "0"), tmp_path / "a")
     run(pretraining(world, "--objective", "causal", "--seed", "1"), tmp_path / "b")
-    difference = compare(tmp_path / "a", tmp_path / "b")
+    difference = first_difference(tmp_path / "a", tmp_path / "b")
     assert difference is not None
     assert difference.startswith("step 1: loss")
 

@@ -272,10 +272,10 @@ def test_how_sure_it_is_that_the_best_is_the_best(tmp_path: Path) -> None:
     # Both tails of a fair coin, 4 and 30 times thrown, three times as likely as there are three pairs of trials.
     assert chances == [None, 1.0, pytest.approx(3 * 2 / 2**30), None, None, None]
     assert found.significance == (
-        "On the 60 texts of valid 1 of the 2 other trials may be as good, as the difference could be chance."
+        "On the 60 texts of valid 1 of the 2 other trials is significantly worse than the best."
     )
     worse = replace(found, trials=tuple(trial for trial in found.trials if trial.run != "close"))
-    assert worse.significance == "On the 60 texts of valid the other trial is worse by more than chance."
+    assert worse.significance == "On the 60 texts of valid the other trial is significantly worse than the best."
     assert replace(found, trials=(found.best,)).significance is None
     study.write_record([rows[1], replace(rows[3], valid={"accuracy": 1.0, "loss": 0.1})])  # now the best lies elsewhere
     assert study.record.texts is None and study.record.significance is None

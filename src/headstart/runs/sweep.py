@@ -55,11 +55,14 @@ class Sweep:
         p_values = [trial.chance for trial in self.trials if trial.chance is not None]
         if not p_values or self.texts is None:
             return None
-        alike, others = sum(p >= ALPHA for p in p_values), len(p_values)
-        which = "each" if alike == 0 else f"{alike}" if alike < others else "any"
-        subject = "the other trial" if others == 1 else f"{which} of the {others} other trials"
-        claim = "may be as good, as the difference could be chance" if alike else "is worse by more than chance"
-        return f"On the {self.texts:,} texts of valid {subject} {claim}."
+        worse, others = sum(p < ALPHA for p in p_values), len(p_values)
+        if others == 1:
+            subject = "the other trial is" if worse else "the other trial is not"
+        elif worse in (0, others):
+            subject = f"{'each' if worse else 'none'} of the {others} other trials is"
+        else:
+            subject = f"{worse} of the {others} other trials {'is' if worse == 1 else 'are'}"
+        return f"On the {self.texts:,} texts of valid {subject} significantly worse than the best."
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers, which `from_json` reads back to an equal object."""

@@ -1,7 +1,7 @@
-"""What a model has to beat: the commonest class, and a linear model on counts of words and letters.
+"""The baselines of every comparison: the most frequent class, and a linear model on n-grams.
 
 majority  every row gets the shares of the classes in train
-tfidf     logistic regression on TF-IDF of words (1 and 2 in a row) and characters (2 to 5); valid chooses its strength
+tfidf     logistic regression on TF-IDF of word n-grams (1 and 2) and character n-grams (2 to 5); valid chooses C
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
@@ -21,7 +22,7 @@ from headstart.training.driver import open_run
 
 Kind = Literal["majority", "tfidf"]
 KINDS: tuple[Kind, ...] = ("majority", "tfidf")
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # C of the logistic regression: the larger, the freer
+INVERSE_REGULARISATION = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # C of the logistic regression
 
 
 def baseline(
@@ -29,61 +30,61 @@ def baseline(
 ) -> dict[str, Any]:
     """Fit it, write a run folder without a model, and return what `result.json` holds.
 
-    `settings` say what the splits were read from, and may hold `labels` and `seed`: a label budget.
+    `settings` name the files of the splits, and may hold a label budget, `labels`, with the `seed` that draws it.
     """
     with open_run(out, "baseline", {"kind": kind, **settings}, resume=True) as run:
         if run.done:
             return run.result_json()
-        labels = splits["train"].class_names
-        train = splits["train"]
+        class_names = splits["train"].class_names
         if "labels" in settings:
-            train = draw_budget(train, settings["labels"], settings["seed"])
-        splits = {**splits, "train": train}
-        scored = {name: part for name, part in splits.items() if name != "train"}
-        targets = {name: _targets(part, labels) for name, part in splits.items()}
+            splits = {**splits, "train": draw_budget(splits["train"], settings["labels"], settings["seed"])}
+        labels = {name: _class_ids(part, class_names) for name, part in splits.items()}
         chosen: dict[str, Any] = {}
         if kind == "majority":
-            predicted = _majority(scored, targets["train"], len(labels))
+            predicted = _majority(labels, len(class_names))
         else:
-            predicted, chosen = _tfidf(splits, targets)
-        result: dict[str, Any] = {name: score(rows, targets[name]) for name, rows in predicted.items()}
+            predicted, chosen = _tfidf(splits, labels)
+        result: dict[str, Any] = {name: score(rows, labels[name]) for name, rows in predicted.items()}
         result |= {
             "mode": "baseline",
             "kind": kind,
-            "labels": list(labels),
+            "labels": list(class_names),
             "rows": {name: len(part.rows) for name, part in splits.items()},
             **chosen,
         }
-        texts = {name: part.rows for name, part in splits.items()}
-        run.finish(None, result, {"data": split_fingerprints(splits)}, Predictions.of(labels, texts, predicted))
+        rows = {name: part.rows for name, part in splits.items()}
+        fingerprints = {"data": split_fingerprints(splits)}
+        run.finish(None, result, fingerprints, Predictions.of(class_names, rows, predicted))
         return result
 
 
-def _targets(part: Examples, labels: tuple[str, ...]) -> Any:
-    return np.array([labels.index(str(row.label)) for row in part.rows], dtype=np.int64)
+def _class_ids(part: Examples, class_names: tuple[str, ...]) -> NDArray[np.int64]:
+    return np.array([class_names.index(str(row.label)) for row in part.rows], dtype=np.int64)
 
 
-def _majority(scored: Mapping[str, Examples], train: Any, classes: int) -> dict[str, Floats]:
-    shares = np.log(np.bincount(train, minlength=classes) / len(train))
-    return {name: np.tile(shares, (len(part.rows), 1)) for name, part in scored.items()}
+def _majority(labels: Mapping[str, NDArray[np.int64]], classes: int) -> dict[str, Floats]:
+    shares = np.log(np.bincount(labels["train"], minlength=classes) / len(labels["train"]))
+    return {name: np.tile(shares, (len(ids), 1)) for name, ids in labels.items() if name != "train"}
 
 
-def _tfidf(splits: Mapping[str, Examples], targets: Mapping[str, Any]) -> tuple[dict[str, Floats], dict[str, Any]]:
-    """Log-probabilities for valid and test; of strengths that do equally well on valid, the one with the least loss."""
+def _tfidf(
+    splits: Mapping[str, Examples], labels: Mapping[str, NDArray[np.int64]]
+) -> tuple[dict[str, Floats], dict[str, Any]]:
+    """Log-probabilities for valid and test; of equal accuracies on valid, the C with the least loss."""
     from sklearn.linear_model import LogisticRegression
 
-    counted = _counts(splits)
+    features = _features(splits)
     fits = []
-    for strength in STRENGTHS:
-        model = LogisticRegression(C=strength, max_iter=1000).fit(counted["train"], targets["train"])
-        scores = score(_log(model.predict_proba(counted["valid"])), targets["valid"])
-        fits.append((-scores["accuracy"], scores["loss"], strength, model))
-    *_, strength, model = min(fits, key=lambda fit: fit[:3])
-    predicted = {name: _log(model.predict_proba(rows)) for name, rows in counted.items() if name != "train"}
-    return predicted, {"strength": strength, "features": int(counted["train"].shape[1])}
+    for c in INVERSE_REGULARISATION:
+        model = LogisticRegression(C=c, max_iter=1000).fit(features["train"], labels["train"])
+        scores = score(_log(model.predict_proba(features["valid"])), labels["valid"])
+        fits.append((-scores["accuracy"], scores["loss"], c, model))
+    *_, c, model = min(fits, key=lambda fit: fit[:3])
+    predicted = {name: _log(model.predict_proba(rows)) for name, rows in features.items() if name != "train"}
+    return predicted, {"strength": c, "features": int(features["train"].shape[1])}
 
 
-def _counts(splits: Mapping[str, Examples]) -> dict[str, Any]:
+def _features(splits: Mapping[str, Examples]) -> dict[str, Any]:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 

@@ -1,7 +1,7 @@
-"""Two classifiers that answer together: a fine-tuned model and the linear model, which are wrong on different texts.
+"""An ensemble of a fine-tuned model and the linear model, which are wrong on different texts.
 
-Each is calibrated on valid first (a temperature); then their log-probabilities are added up, the share of each chosen
-on valid too. Test has no part in it.
+Each is calibrated on valid first (a temperature); then their log-probabilities are averaged, with weights that are
+chosen on valid too. Test has no part in it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headstart.metrics import Floats, fit_temperature, score
 from headstart.runs.run import RunFolder
 from headstart.training.driver import open_run
 
-SHARES = np.linspace(0.0, 1.0, 21)  # of the first
+WEIGHTS = np.linspace(0.0, 1.0, 21)  # of the first
 
 
 def ensemble(first: Path, second: Path, out: Path, *, seed: int = 0) -> dict[str, Any]:
-    """Put two finished runs together, write a run folder without a model, and return what `result.json` holds.
+    """Combine two finished runs, write a run folder without a model, and return what `result.json` holds.
 
     `seed` is that of the first, so that the comparison can pair it.
     """
@@ -30,29 +30,29 @@ def ensemble(first: Path, second: Path, out: Path, *, seed: int = 0) -> dict[str
         if run.done:
             return run.result_json()
         runs = [RunFolder(folder) for folder in (first, second)]
-        result_of_first = runs[0].result()
-        predictions = [folder.predictions(result_of_first.class_names) for folder in runs]
+        first_result = runs[0].result()
+        predictions = [folder.predictions(first_result.class_names) for folder in runs]
         labels = predictions[0].labels
-        logarithms = [np.log(np.maximum(each.probabilities.astype(np.float64), 1e-12)) for each in predictions]
-        share, blended = blend(logarithms[0], logarithms[1], labels, predictions[0].of_split("valid"))
+        one, other = (np.log(np.maximum(each.probabilities.astype(np.float64), 1e-12)) for each in predictions)
+        weight, blended = blend(one, other, labels, predictions[0].of_split("valid"))
         result: dict[str, Any] = {"valid": None, "test": None}
         for name in result:
             rows = predictions[0].of_split(name)
             result[name] = score(blended[rows], labels[rows]) if rows.any() else None
-        names, counts = result_of_first.class_names, dict(result_of_first.rows)
-        result |= {"mode": "ensemble", "share": share, "labels": list(names), "rows": counts}
-        answers = replace(predictions[0], probabilities=np.exp(blended))
-        run.finish(None, result, {"data": dict(runs[0].manifest().data)}, answers)
+        result |= {"mode": "ensemble", "share": weight, "labels": list(first_result.class_names)}
+        result["rows"] = dict(first_result.rows)
+        combined = replace(predictions[0], probabilities=np.exp(blended))
+        run.finish(None, result, {"data": dict(runs[0].manifest().data)}, combined)
         return result
 
 
 def blend(one: Floats, other: Floats, labels: NDArray[np.int64], valid: NDArray[np.bool_]) -> tuple[float, Floats]:
-    """The share of the first, and (n, C) log-probabilities of both together; the rows in `valid` choose.
+    """The weight of the first, and the blended (n, C) log-probabilities; the weight is chosen on the rows in `valid`.
 
     >>> sure, unsure = np.log([[0.9, 0.1], [0.2, 0.8]]), np.log([[0.5, 0.5], [0.5, 0.5]])
     >>> blend(sure, unsure, np.array([0, 1]), np.array([True, True]))[0]
     1.0
     """
     one, other = (each / fit_temperature(each[valid], labels[valid]) for each in (one, other))
-    found = [(share, log_softmax(share * one + (1 - share) * other, axis=1)) for share in SHARES.tolist()]
-    return min(found, key=lambda each: score(each[1][valid], labels[valid])["loss"])
+    blends = [(weight, log_softmax(weight * one + (1 - weight) * other, axis=1)) for weight in WEIGHTS.tolist()]
+    return min(blends, key=lambda each: score(each[1][valid], labels[valid])["loss"])

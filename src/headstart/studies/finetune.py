@@ -23,7 +23,7 @@ from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
-from headstart.files import new_file
+from headstart.files import write_text
 from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
@@ -34,20 +34,22 @@ from headstart.runs.predictions import Predictions
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.driver import open_run
-from headstart.training.hardware import Precision, pick_device, pick_precision
+from headstart.training.driver import open_run, training_manifest, training_result
+from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
-from headstart.training.objectives import Classification, FrozenClassification
+from headstart.training.objectives import Classification, FrozenClassification, Objective
+
+Predict = Callable[[Model, str], Floats]  # (model, split) → (I, C) log-probabilities
 
 
 @dataclass(frozen=True)
 class Data:
-    """The splits as texts and as ids, with the label table that the training set gives."""
+    """The splits as texts and as ids, with the classes of the training set."""
 
     examples: dict[str, Examples]
     encoded: dict[str, EncodedExamples]
-    labels: tuple[str, ...]
+    class_names: tuple[str, ...]
 
     def fingerprint(self) -> dict[str, str]:
         """A digest of each split's ids and labels."""
@@ -65,54 +67,44 @@ def finetune(
     log: Callable[[str], None] = lambda text: None,
     parallel: Parallel = SINGLE,
 ) -> dict[str, Any]:
-    """Run it, write the run folder (without the weights, if they are not to be kept), return what `result.json` has.
+    """Run it, write the run folder (with the weights, if `keep_model`), and return what `result.json` holds.
 
-    `splits` are the texts, where whoever asks has read them already.
+    `splits` are the texts, where they are read already.
     """
     device = pick_device(settings.device, parallel)
     base = open_base(settings)
-    window = pick_window(settings.window, base.model.config)
     assert base.tokenizer is not None
-    data = load_data(settings, base.tokenizer, window, log, splits)
+    data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
     parallel.require_same("data", str(data.fingerprint()))
+    frozen = settings.mode == "frozen"
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
-        # A frozen backbone runs once: there is no time to win, and what its features differ in may be small.
-        precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
-        model = build_classifier(base.model, settings, len(data.labels)).to(device)
-        features = _features(model, data, precision, parallel) if settings.mode == "frozen" else {}
-        weights = _class_weights(data) if settings.balanced else None
-        objective = (
-            FrozenClassification(weights, settings.smoothing, features["train"])
-            if settings.mode == "frozen"
-            else Classification(weights, settings.smoothing)
-        )
+        # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
+        precision = pick_precision(settings, device, log, exact=frozen)
+        model = build_classifier(base.model, settings, len(data.class_names)).to(device)
+        encoded = data.encoded.items()
+        features = {name: frozen_features(model, part, precision, parallel) for name, part in encoded if frozen}
+
+        def predict(model: Model, split: str) -> Floats:
+            return classify(model, data.encoded[split], precision, features.get(split), parallel=parallel)
 
         def validate(model: Model) -> Scores:
-            valid = data.encoded["valid"]
-            return score(classify(model, valid, precision, features.get("valid"), parallel=parallel), valid.labels)
+            return score(predict(model, "valid"), data.encoded["valid"].labels)
 
-        batches = ExampleBatches(
-            data.encoded["train"],
-            settings.seed,
-            settings.batch_size,
-            settings.tokens,
-            # What a frozen backbone makes of a text was computed before, of the whole of it.
-            token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
-            never_dropped=base.tokenizer.wrapping_tokens,
-        )
+        objective, batches = _objective(settings, data, features), _batches(settings, data, base.tokenizer)
         loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
         model = loop.parallel_model.unwrapped()
-        result, manifest, predicted = _scores(settings, model, data, precision, features, loop)
-        manifest["tokenizer"] = base.tokenizer.fingerprint
+        result, predictions = _score_splits(settings, model, data, predict)
+        result |= training_result(loop)
+        manifest = {"data": data.fingerprint(), "tokenizer": base.tokenizer.fingerprint}
+        manifest |= training_manifest(loop, model, precision, frozen=frozen)
         if settings.prediction_files and parallel.is_main:
-            _write_predictions(run.path, data, predicted)
-        checkpoint = Checkpoint(model.cpu(), data.labels, base.tokenizer, result["temperature"]) if keep_model else None
-        texts = {name: part.rows for name, part in data.examples.items()}
-        run.finish(checkpoint, result, manifest, Predictions.of(data.labels, texts, predicted))
+            _write_prediction_files(run.path, predictions)
+        checkpoint = Checkpoint(model.cpu(), data.class_names, base.tokenizer, result["temperature"])
+        run.finish(checkpoint if keep_model else None, result, manifest, predictions)
         return result
 
 
@@ -125,18 +117,18 @@ def load_data(
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
     examples = dict(read_splits(settings, log) if splits is None else splits)
-    labels = examples["train"].class_names
+    class_names = examples["train"].class_names
     if settings.labels is not None:
         examples["train"] = draw_budget(examples["train"], settings.labels, settings.seed)
-    encoded = {name: EncodedExamples.of(examples[name], tokenizer, labels, window) for name in examples}
+    encoded = {name: EncodedExamples.of(examples[name], tokenizer, class_names, window) for name in examples}
     for name, part in encoded.items():
         if part.truncated:
             log(f"{name}: {part.truncated} of {len(part)} texts are longer than {window} tokens and were cut")
-    return Data(examples, encoded, labels)
+    return Data(examples, encoded, class_names)
 
 
 def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
-    """The base under a classifier head, or its architecture with fresh weights; the seed decides what is drawn."""
+    """The base under a classifier head, or its architecture with fresh weights, both initialised by the seed."""
     config = base.config
     if settings.backbone_dropout is not None:
         config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
@@ -168,25 +160,38 @@ def open_base(settings: FinetuneSettings) -> Checkpoint:
             raise ConfigError("finetune", [f"init {settings.init!r} is a preset without a tokenizer: add --tokenizer"])
         config = replace(PRESETS[settings.init], vocabulary=own.size)
         return Checkpoint(Model.empty(config), tokenizer=own)
-    found = open_model(settings.init)
-    tokenizer = own or found.tokenizer
+    checkpoint = open_model(settings.init)
+    tokenizer, vocabulary = own or checkpoint.tokenizer, checkpoint.model.config.vocabulary
     if tokenizer is None:
         raise ConfigError("finetune", [f"{settings.init} has no tokenizer of its own: add --tokenizer"])
-    if tokenizer.size > found.model.config.vocabulary:
+    if tokenizer.size > vocabulary:
         raise ModelError(
-            f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {found.model.config.vocabulary}: "
-            "they are not of one another"
+            f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {vocabulary}: "
+            "they do not belong together"
         )
-    return Checkpoint(found.model, tokenizer=tokenizer)
+    return Checkpoint(checkpoint.model, tokenizer=tokenizer)
 
 
-def _features(model: Model, data: Data, precision: Precision, parallel: Parallel) -> dict[str, torch.Tensor]:
-    return {name: frozen_features(model, part, precision, parallel) for name, part in data.encoded.items()}
+def _objective(settings: FinetuneSettings, data: Data, features: Mapping[str, torch.Tensor]) -> Objective:
+    weights = None
+    if settings.balanced:
+        counts = np.bincount(data.encoded["train"].labels, minlength=len(data.class_names))
+        weights = [float(weight) for weight in counts.sum() / (len(counts) * counts)]
+    if settings.mode == "frozen":
+        return FrozenClassification(weights, settings.smoothing, features["train"])
+    return Classification(weights, settings.smoothing)
 
 
-def _class_weights(data: Data) -> list[float]:
-    counts = np.bincount(data.encoded["train"].labels, minlength=len(data.labels))
-    return [float(w) for w in counts.sum() / (len(counts) * counts)]
+def _batches(settings: FinetuneSettings, data: Data, tokenizer: Tokenizer) -> ExampleBatches:
+    return ExampleBatches(
+        data.encoded["train"],
+        settings.seed,
+        settings.batch_size,
+        settings.tokens,
+        # The features of a frozen backbone are computed once, from whole texts.
+        token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
+        never_dropped=tokenizer.wrapping_tokens,
+    )
 
 
 def _digest(part: EncodedExamples) -> str:
@@ -196,54 +201,31 @@ def _digest(part: EncodedExamples) -> str:
     return digest.hexdigest()
 
 
-def _scores(
-    settings: FinetuneSettings,
-    model: Model,
-    data: Data,
-    precision: Precision,
-    features: Mapping[str, torch.Tensor],
-    loop: Loop,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Floats]]:
-    """What was trained, scored on valid and, this once, on test: the result, the manifest and every row's answer."""
-    result: dict[str, Any] = {"valid": None, "test": None}
-    best = loop.early_stopping.best
-    predicted: dict[str, Floats] = {}
-    for name in ("valid", "test"):
-        if name in data.encoded:
-            predicted[name] = classify(model, data.encoded[name], precision, features.get(name), parallel=loop.parallel)
-            result[name] = score(predicted[name], data.encoded[name].labels)
-    result |= {
+def _score_splits(
+    settings: FinetuneSettings, model: Model, data: Data, predict: Predict
+) -> tuple[dict[str, Any], Predictions]:
+    """The model scored on valid and, this once, on test."""
+    predicted: dict[str, Floats] = {name: predict(model, name) for name in ("valid", "test") if name in data.encoded}
+    result: dict[str, Any] = {
+        "valid": None,
+        "test": None,
+        **{name: score(rows, data.encoded[name].labels) for name, rows in predicted.items()},
         "temperature": fit_temperature(predicted["valid"], data.encoded["valid"].labels),
         "mode": settings.mode,
         "weights": "fresh" if settings.mode == "scratch" else f"from {settings.init}",
-        "labels": list(data.labels),
+        "labels": list(data.class_names),
         "rows": {name: len(part) for name, part in data.encoded.items()},
         "epochs": settings.epochs if settings.steps is None else None,
-        "steps": loop.step,
-        "best": None if best is None else {"epoch": best.epoch, "step": best.step},
     }
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    manifest = {
-        "data": data.fingerprint(),
-        "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
-        "tokens": loop.tokens,
-        "flops": _flops(model, loop.tokens, settings.mode == "frozen"),
-        "precision": "float32" if precision.dtype is None else "bf16",
-    }
-    return result, manifest, predicted
+    rows = {name: part.rows for name, part in data.examples.items()}
+    return result, Predictions.of(data.class_names, rows, predicted)
 
 
-def _write_predictions(folder: Path, data: Data, predicted: Mapping[str, Floats]) -> None:
+def _write_prediction_files(folder: Path, predictions: Predictions) -> None:
     """`label ||| text`, a file for each split, as minBERT hands them in."""
-    for name, rows in predicted.items():
-        with new_file(folder / f"{name}-predictions.txt") as unfinished:
-            lines = (
-                f"{data.labels[best]} ||| {example.text}\n"
-                for best, example in zip(rows.argmax(1), data.examples[name].rows, strict=True)
-            )
-            unfinished.write_text("".join(lines), encoding="utf-8")
-
-
-def _flops(model: Model, tokens: int, frozen: bool) -> float:
-    """6 for each token and parameter of the layers; 0 once a frozen backbone's features are kept."""
-    return 0.0 if frozen else 6.0 * tokens * sum(p.numel() for p in model.backbone.layers.parameters())
+    for name in ("valid", "test"):
+        part = predictions.split(name)
+        predicted = (part.class_names[k] for k in part.probabilities.argmax(1))
+        lines = (f"{label} ||| {text}\n" for label, text in zip(predicted, part.texts, strict=True))
+        if len(part):
+            write_text(folder / f"{name}-predictions.txt", "".join(lines))

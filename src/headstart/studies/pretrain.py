@@ -25,7 +25,7 @@ from headstart.store.store import Documents, Store
 from headstart.studies.corpus import make_store
 from headstart.studies.settings import PretrainSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.driver import open_run
+from headstart.training.driver import open_run, training_manifest, training_result
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
@@ -59,15 +59,14 @@ def pretrain(
     train = make_batches(settings, store.split("train"), tokenizer, window)
     documents = store.split("valid")
     valid = make_batches(settings, documents, tokenizer, window, evaluation=True) if len(documents) else None
-    objective = OBJECTIVES[settings.objective]
     parallel.require_same("data", str(store.manifest["files"]))
     with open_run(out, "pretrain", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
         precision = pick_precision(settings, device, log)
-        model = model.to(device)
-        per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and valid is not None else None
+        per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and len(documents) else None
+        objective = OBJECTIVES[settings.objective]
 
         def validate(model: Model) -> Scores:
             assert valid is not None
@@ -75,26 +74,19 @@ def pretrain(
                 model, objective, valid, precision, tokens_per_byte=per_byte, parallel=parallel
             )
 
+        model = model.to(device)
         loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
-        model, best = loop.parallel_model.unwrapped(), loop.early_stopping.best
+        model = loop.parallel_model.unwrapped()
         result = {
             "valid": validate(model) if valid else None,
             "objective": settings.objective,
             "weights": "fresh" if settings.init is None else f"from {settings.init}",
-            "steps": loop.step,
             "tokens": loop.tokens,
-            "best": None if best is None else {"epoch": best.epoch, "step": best.step},
+            **training_result(loop),
         }
-        parameters = sum(p.numel() for p in model.parameters())
-        manifest = {
-            "data": {name: file["blake2b"] for name, file in store.manifest["files"].items()},
-            "tokenizer": tokenizer.fingerprint,
-            "parameters": {"total": parameters, "trainable": parameters},
-            "tokens": loop.tokens,
-            "flops": 6.0 * loop.tokens * sum(p.numel() for p in model.backbone.layers.parameters()),
-            "precision": "float32" if precision.dtype is None else "bf16",
-        }
+        digests = {name: file["blake2b"] for name, file in store.manifest["files"].items()}
+        manifest = {"data": digests, "tokenizer": tokenizer.fingerprint, **training_manifest(loop, model, precision)}
         run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
         return result
 
@@ -107,13 +99,12 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Model, Tokenizer]:
-    """Fresh weights for a preset, or a model that has some, with a head for the objective and the right tokenizer."""
+    """A preset with fresh weights, or a model folder, with a head for the objective; and the tokenizer."""
     kind = HEAD_OF[settings.objective]
     torch.manual_seed(settings.seed)
     if settings.init is not None:
-        found = open_model(settings.init)
-        tokenizer = _tokenizer(settings, store, found.tokenizer)
-        model = found.model
+        checkpoint = open_model(settings.init)
+        model, tokenizer = checkpoint.model, _tokenizer(settings, store, checkpoint.tokenizer)
         if tokenizer.size > model.config.vocabulary:
             raise ModelError(
                 f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {model.config.vocabulary}"
@@ -128,7 +119,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
         changes = {"pooler": True, "segments": 2, **changes}
     config = _preset(settings.model or DEFAULT_PRESET, changes)
     if config.direction != direction and config.family in ("headstart", "lab"):
-        config = replace(config, direction=direction)  # ours goes either way; a published one is what it is
+        config = replace(config, direction=direction)  # a published architecture keeps its own
     return Model.build(config, usual_head(config, kind)), tokenizer
 
 
@@ -157,11 +148,9 @@ def _preset(name: str, changes: Mapping[str, Any]) -> ModelConfig:
 
 
 def _tokenizer(settings: PretrainSettings, store: Store, own: Tokenizer | None) -> Tokenizer:
-    if settings.tokenizer is not None:
-        return Tokenizer.load(settings.tokenizer)
-    if own is not None:
+    if settings.tokenizer is None and own is not None:
         return own
-    return Tokenizer.load(store.folder)
+    return Tokenizer.load(settings.tokenizer or store.folder)
 
 
 def _tokens_per_byte(documents: Documents) -> float:

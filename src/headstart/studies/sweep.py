@@ -85,7 +85,7 @@ def _check(combinations: Iterable[FinetuneSettings], log: Callable[[str], None])
             base = open_base(settings)
             assert base.tokenizer is not None
             data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log)
-            build_classifier(base.model, settings, len(data.labels))
+            build_classifier(base.model, settings, len(data.class_names))
         except HeadstartError as error:
             errors.setdefault(str(error), error)
     if len(errors) > 1:

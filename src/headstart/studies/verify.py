@@ -1,8 +1,7 @@
 """Does a run that is killed and resumed end as one that never stopped? The experiment, for a user's own recipe.
 
-The run is made twice in processes of their own: once straight through, once killed with SIGKILL as often as asked, at
-steps drawn at random, and resumed each time; it saves twenty times, so that there is something to go on from. Then
-every loss and every weight is compared, bit for bit.
+The run is made twice: once without interruption, once killed with SIGKILL as often as asked, after random steps, and
+resumed each time, from one of twenty checkpoints. Then every loss and every weight is compared, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,11 +21,14 @@ from headstart.runs.run import RunFolder
 
 
 @dataclass(frozen=True)
-class Verdict:
-    identical: bool
+class ResumeCheck:
     steps: int
     kills: tuple[int, ...]  # after how many recorded steps the process was killed
     difference: str | None  # where the two first differ
+
+    @property
+    def identical(self) -> bool:
+        return self.difference is None
 
 
 def verify_resume(
@@ -36,21 +38,20 @@ def verify_resume(
     kills: int = 3,
     seed: int = 0,
     log: Callable[[str], None] = lambda text: None,
-) -> Verdict:
+) -> ResumeCheck:
     """`arguments` is a study command without `--out`, such as `["finetune", "run.toml"]`; `work` is an empty folder."""
-    straight, broken = work / "straight", work / "broken"
+    uninterrupted, resumed = work / "straight", work / "broken"
     log("running it straight through")
-    _finish(_start(arguments, straight))
-    steps = len(_losses(straight))
-    draw = random.Random(seed)
-    chosen = tuple(sorted(draw.sample(range(1, steps), min(kills, steps - 1))))
+    _finish(_start(arguments, uninterrupted))
+    steps = len(_losses(uninterrupted))
+    killed_after = tuple(sorted(random.Random(seed).sample(range(1, steps), min(kills, steps - 1))))
     saving = [*arguments, "--save-every", str(max(1, steps // 20))]
-    for number in chosen:
-        log(f"killing it after step {number} of {steps}")
-        kill_after(_start(saving, broken), broken, number)
+    for step in killed_after:
+        log(f"killing it after step {step} of {steps}")
+        kill_after(_start(saving, resumed), resumed, step)
     log("resuming to the end")
-    _finish(_start(saving, broken))
-    return Verdict((difference := compare(straight, broken)) is None, steps, chosen, difference)
+    _finish(_start(saving, resumed))
+    return ResumeCheck(steps, killed_after, first_difference(uninterrupted, resumed))
 
 
 def kill_after(process: subprocess.Popen[str], run: Path, steps: int) -> None:
@@ -61,7 +62,7 @@ def kill_after(process: subprocess.Popen[str], run: Path, steps: int) -> None:
     process.communicate()
 
 
-def compare(one: Path, other: Path) -> str | None:
+def first_difference(one: Path, other: Path) -> str | None:
     """Where two run folders first differ in their losses or weights; None where they don't."""
     a, b = _losses(one), _losses(other)
     for step, (x, y) in enumerate(zip(a, b, strict=False), start=1):
@@ -74,8 +75,6 @@ def compare(one: Path, other: Path) -> str | None:
 
 
 def _losses(run: Path) -> list[float]:
-    if not (run / "events.jsonl").is_file():
-        return []
     return [event.loss for event in RunFolder(run).events() if isinstance(event, Step)]
 
 

@@ -17,11 +17,13 @@ import torch
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import MissingExtra
+from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel, timeout
 from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, event_writer
 from headstart.runs.manifest import Manifest, reset_peak_memory
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
+from headstart.training.hardware import Precision
 from headstart.training.loop import Loop
 from headstart.training.run_checkpoint import CheckpointWriter, read_newest
 from headstart.training.run_state import restore_state
@@ -122,6 +124,24 @@ def open_run(
     with lock:
         parallel.barrier()
         yield Run(path, parallel)
+
+
+def training_result(loop: Loop) -> dict[str, Any]:
+    """What result.json says of every training."""
+    best = loop.early_stopping.best
+    return {"steps": loop.step, "best": None if best is None else {"epoch": best.epoch, "step": best.step}}
+
+
+def training_manifest(loop: Loop, model: Model, precision: Precision, *, frozen: bool = False) -> dict[str, Any]:
+    """What manifest.json says of every training; `frozen`: the features of the backbone were computed once."""
+    layers = 0 if frozen else sum(p.numel() for p in model.backbone.layers.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return {
+        "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
+        "tokens": loop.tokens,
+        "flops": 6.0 * loop.tokens * layers,  # 6 for each token and parameter of the layers
+        "precision": "float32" if precision.dtype is None else "bf16",
+    }
 
 
 @contextmanager
