@@ -18,6 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from headstart.errors import DataError, OutputError
 from headstart.files import new_file
 from headstart.reading.columns import choose_columns
@@ -160,9 +163,6 @@ def _flat(value: Any) -> Any:
 
 @contextmanager
 def _parquet_writer(path: Path, columns: Sequence[str], source: str) -> Iterator[WriteRows]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with ExitStack() as stack:
         writer: Any = None
 
@@ -183,9 +183,6 @@ def _parquet_writer(path: Path, columns: Sequence[str], source: str) -> Iterator
 
 def _parquet_schema(rows: Sequence[Row], columns: Sequence[str], source: str) -> Any:
     """The types of a parquet source, else those of the first rows; a column that is empty so far holds text."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     fields = {
         field.name: field for field in pa.Table.from_pylist(list(rows)).schema if not pa.types.is_null(field.type)
     }
