@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX, rng
-from headstart.batches.encoding import EncodedExamples
-from headstart.batches.examples import ExampleBatches
+from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.demo import REVIEWS

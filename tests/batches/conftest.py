@@ -8,8 +8,7 @@ import pytest
 
 import tokenizers
 from headstart.batches.batch import Batches
-from headstart.batches.encoding import EncodedExamples
-from headstart.batches.examples import ExampleBatches
+from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.tokenizers.tokenizer import Tokenizer

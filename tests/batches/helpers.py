@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from headstart.batches.batch import Batch, Batches
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.batches.sampler import epoch_order
 from headstart.reading.examples import Example, Examples
 from headstart.store.store import Documents

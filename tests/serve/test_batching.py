@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.metrics import Floats
 from headstart.reading.examples import Text
 from headstart.serve.app import create_app

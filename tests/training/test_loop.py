@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from headstart.batches.batch import Batch
-from headstart.batches.encoding import EncodedExamples
-from headstart.batches.examples import ExampleBatches
+from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches
 from headstart.batches.masking import Masking
 from headstart.config import ClassifierConfig, MaskedConfig, NextTokenConfig

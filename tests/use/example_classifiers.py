@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.folder import Checkpoint
 from headstart.model.model import Model
 from headstart.model.presets import preset, usual_head

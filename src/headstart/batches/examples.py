@@ -1,18 +1,109 @@
-"""Batches of labelled examples: a number of examples a step, or a budget of tokens."""
+"""Labelled examples as token ids, and batches of them: a number of examples a step, or a budget of tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Batch, rng
-from headstart.batches.encoding import EncodedExamples
-from headstart.batches.sampler import BatchSampler
+from headstart.batches.batch import Batch, Ints, pack, rng
+from headstart.batches.sampler import BatchSampler, batch_boundaries
 from headstart.errors import DataError
+from headstart.reading.examples import Example, Examples
+from headstart.tokenizers.tokenizer import Tokenizer
+
+Row = NDArray[Any] | list[int]
+
+
+@dataclass(frozen=True)
+class EncodedExamples:
+    """A labelled set as ids: row r is `ids[starts[r]:starts[r + 1]]`, in special tokens and truncated to a window."""
+
+    ids: NDArray[np.int32]
+    starts: Ints
+    segments: NDArray[np.int8] | None  # None where no row is a pair
+    labels: Ints  # -1 where a row has none
+    truncated: int  # rows that were longer than the window
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> Ints:
+        return np.diff(self.starts)
+
+    @classmethod
+    def of(cls, examples: Examples, tokenizer: Tokenizer, class_names: Sequence[str], window: int) -> EncodedExamples:
+        """Encode a set; a label that is not among the class names is an error that names the row."""
+        rows = examples.rows
+        labels = _class_ids(rows, class_names)
+        texts = tokenizer.encode_batch([row.text for row in rows])
+        seconds = tokenizer.encode_batch([row.second or "" for row in rows])
+        ids: list[list[int]] = []
+        segments: list[list[int]] = []
+        truncated = 0
+        for row, first, second in zip(rows, texts, seconds, strict=True):
+            pair = (first,) if row.second is None else (first, second)
+            row_ids, row_segments = tokenizer.wrap(*pair, window=window)
+            truncated += len(tokenizer.wrap(*pair)[0]) > len(row_ids)
+            if not row_ids:  # an empty text without special tokens: no model takes an empty sequence
+                row_ids, row_segments = [next(t for t in (tokenizer.end, tokenizer.unknown, 0) if t is not None)], [0]
+            ids.append(row_ids)
+            segments.append(row_segments)
+        paired = any(row.second is not None for row in rows)
+        return cls.from_rows(ids, segments if paired else None, labels, truncated)
+
+    @classmethod
+    def from_rows(
+        cls, ids: Sequence[Row], segments: Sequence[Row] | None = None, labels: Ints | None = None, truncated: int = 0
+    ) -> EncodedExamples:
+        return cls(
+            np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32),
+            np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            None if segments is None else np.concatenate(segments).astype(np.int8),
+            np.full(len(ids), -1) if labels is None else labels,
+            truncated,
+        )
+
+    def batch(self, rows: Ints) -> Batch:
+        """These rows as one batch, in this order."""
+        spans = [slice(self.starts[r], self.starts[r + 1]) for r in rows]
+        segments = None
+        if self.segments is not None:
+            segments = torch.from_numpy(np.concatenate([self.segments[s] for s in spans]).astype(np.int64))
+        return Batch(
+            **pack([self.ids[s] for s in spans]),
+            segments=segments,
+            labels=torch.from_numpy(self.labels[rows]),
+            rows=torch.from_numpy(np.array(rows, dtype=np.int64)),
+        )
+
+
+def _class_ids(rows: Sequence[Example], class_names: Sequence[str]) -> Ints:
+    number = {name: i for i, name in enumerate(class_names)}
+    unknown = next((row for row in rows if row.label is not None and row.label not in number), None)
+    if unknown is not None:
+        raise DataError(
+            unknown.path,
+            f"label {unknown.label!r} is not one of {', '.join(class_names)}, which the model or the training set has",
+            line=unknown.line,
+            fix="mend the label, or train on data that has this class",
+        )
+    return np.array([-1 if row.label is None else number[row.label] for row in rows], dtype=np.int64)
+
+
+def length_sorted_batches(data: EncodedExamples, tokens: int) -> list[Ints]:
+    """The rows of each batch of about `tokens` tokens, sorted by length: for scoring, where order does not matter."""
+    if len(data) == 0:
+        return []
+    rows = np.argsort(data.lengths, kind="stable")
+    boundaries = batch_boundaries(data.lengths[rows], tokens)
+    return [rows[a:b] for a, b in pairwise(boundaries)]
 
 
 @dataclass

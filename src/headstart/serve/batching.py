@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.metrics import Floats
 from headstart.reading.examples import Text
 from headstart.serve.limits import ApiError, Limits

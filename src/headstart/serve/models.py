@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.config import NextTokenConfig
 from headstart.errors import HeadstartError, ModelError

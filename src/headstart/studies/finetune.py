@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from headstart.batches.batch import pick_window
-from headstart.batches.encoding import EncodedExamples
-from headstart.batches.examples import ExampleBatches
+from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headstart.batches.batch import Batch, Batches, Ints
-from headstart.batches.encoding import EncodedExamples, length_sorted_batches
+from headstart.batches.examples import EncodedExamples, length_sorted_batches
 from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.batches.batch import rng
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.metrics import Floats
 from headstart.training.hardware import Precision
 from headstart.training.inference import classify

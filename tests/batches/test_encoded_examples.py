@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizers
-from headstart.batches.encoding import EncodedExamples, length_sorted_batches
-from headstart.batches.examples import ExampleBatches
+from headstart.batches.examples import EncodedExamples, ExampleBatches, length_sorted_batches
 from headstart.errors import ConfigError, DataError
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.batches.helpers import encoded, examples, few, sentences, sequences_of, some_lengths
