@@ -100,7 +100,7 @@ def differences_table(comparison: Comparison) -> Table:
                 f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
                 f"{100 * difference.better:.0f} %",
                 f"{difference.holm:.3f}",
-                difference.could_show,
+                difference.detectable_points,
             )
     return rows
 

@@ -223,7 +223,7 @@ def _differences(study: Study) -> Section | None:
             probability(r.better),
             p_value(r.p),
             p_value(r.holm),
-            r.could_show,
+            r.detectable_points,
             *(("" if r.mcnemar is None else p_value(r.mcnemar),) if single else ()),
         )
         for r in ranked

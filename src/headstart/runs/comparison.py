@@ -64,7 +64,7 @@ class DifferenceResult:
     leak_free: Mapping[str, Estimate] | None
 
     @property
-    def could_show(self) -> str:
+    def detectable_points(self) -> str:
         """The smallest difference that could show, in points; no two arms are more than 100 apart."""
         return f"{100 * self.detectable:.1f}" if self.detectable <= 1 else "none"
 

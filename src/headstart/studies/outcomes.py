@@ -92,11 +92,11 @@ def compare_arms(
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
     """The comparison of fine-tuning runs that were made one by one: runs of one mode and one base are an arm."""
-    settings = {folder: RunFolder(folder).settings() for folder in folders}
-    several_bases = len({str(found["init"]) for found in settings.values()}) > 1
+    settings_of = {folder: RunFolder(folder).settings() for folder in folders}
+    several_bases = len({str(settings["init"]) for settings in settings_of.values()}) > 1
     grouped: dict[ArmBudget, list[Path]] = defaultdict(list)
-    for folder, found in settings.items():
-        mode, base = found["mode"], Path(found["init"]).name
+    for folder, settings in settings_of.items():
+        mode, base = settings["mode"], Path(settings["init"]).name
         arm = Arm(f"{mode}:{base}" if several_bases else mode, mode, base)
         grouped[arm, RunFolder(folder).result().rows["train"]].append(folder)
     return compare_arms(grouped)
@@ -190,11 +190,8 @@ def _differences(
             DifferenceResult(
                 arm=arm,
                 reference=reference,
-                scores=difference.scores,
-                better=difference.better,
-                p=difference.p,
+                **vars(difference),
                 holm=difference.p,
-                detectable=difference.detectable,
                 mcnemar=statistics.mcnemar(_correct(one), _correct(other)) if len(one) == len(other) == 1 else None,
                 leak_free=statistics.difference(leak_free[arm], leak_free[reference]).scores if leak_free else None,
             )
@@ -223,5 +220,5 @@ def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredic
         for budget in budgets:
             if (arm, budget) in by_name:
                 worth = statistics.label_worth(curve, by_name[arm, budget])
-                results.append(WorthResult(arm, scratch, budget, worth.value, worth.low, worth.high, worth.at_most))
+                results.append(WorthResult(arm, scratch, budget, **vars(worth)))
     return results

@@ -107,20 +107,20 @@ def _open_folder(out: Path, settings: SweepSettings, splits: Mapping[str, Exampl
     if out.is_dir() and holds_something(out):
         if not folder.begun:
             raise OutputError(f"{out} holds something that is no study: name another folder")
-        found = folder.settings()
+        before = folder.settings()
         free = {
             *MAY_CHANGE,
             *(axis.name for axis in settings.axes),
         }  # the value of a swept setting has no effect
-        keys = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}.difference(free)
+        keys = {key for key in before.keys() | wanted.keys() if before.get(key) != wanted.get(key)}.difference(free)
         if keys:
             names = ", ".join(sorted(keys))
             raise OutputError(f"{out} holds another study (it differs in {names}): name another folder")
         if not resume:
             raise OutputError(f"the sweep in {out} was begun: add --resume to go on with it, or name another folder")
-        before = folder.data()
-        if before is not None:
-            changed = ", ".join(name for name, d in data.fingerprint.items() if d != before.fingerprint.get(name))
+        earlier = folder.data()
+        if earlier is not None:
+            changed = ", ".join(name for name, d in data.fingerprint.items() if d != earlier.fingerprint.get(name))
             if changed:
                 raise OutputError(f"{out} holds a sweep on other texts ({changed} differs): name another folder")
     folder.write_settings(wanted)

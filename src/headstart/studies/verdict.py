@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import floor, log10
 
-from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Estimate, RunScores, WorthResult
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.studies.contrasts import PRETRAINED, BaseArms, Contrasts, excludes_zero, is_significant
 from headstart.wording import plural
 
@@ -69,8 +69,9 @@ def _points(value: float, sign: str = "") -> str:
     return f"{rounded:{sign}.1f}"
 
 
-def _gap(estimate: Estimate) -> str:
-    """A difference with its interval, in points."""
+def _gap(difference: DifferenceResult) -> str:
+    """In points of accuracy, with its interval."""
+    estimate = difference.scores["accuracy"]
     return f"{_points(estimate.value, '+')} points, 95 % interval {_points(estimate.low)} to {_points(estimate.high)}"
 
 
@@ -110,8 +111,10 @@ def _capitalized(text: str) -> str:
 
 
 def _detectable(difference: DifferenceResult) -> str:
-    """How large a difference would have shown, as the end of a sentence about one that cannot be told."""
-    match difference.could_show:
+    """How large a difference would have shown: the end of a sentence about one that cannot be told."""
+    if excludes_zero(difference.scores["accuracy"]):
+        return ""
+    match difference.detectable_points:
         case "0.0":
             return ""
         case "none":
@@ -147,16 +150,27 @@ def _pretraining(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
             yield f"{_capitalized(_effect(pretraining, difference, before, after, f', {_seeds(arms.best)}'))}."
 
 
-def _effect(pretraining: str, difference: DifferenceResult, before: str, after: str, seeds: str) -> str:
+def _worded(difference: DifferenceResult, *, better: str, worse: str, not_significant: str, unknown: str) -> str:
+    """The one of four wordings that the difference allows."""
     estimate = difference.scores["accuracy"]
-    gap = f"({_gap(estimate)}{seeds})"
-    if is_significant(difference):
-        verb = "raised" if estimate.value > 0 else "lowered"
-        return f"{pretraining} {verb} test accuracy from {before} to {after} {gap}"
-    if excludes_zero(estimate):
-        return f"test accuracy is {before} without {pretraining} and {after} with it {gap}, {NOT_SIGNIFICANT}"
-    unknown = f"whether {pretraining} helped cannot be told"
-    return f"{unknown}: {before} without it, {after} with it {gap}{_detectable(difference)}"
+    if not excludes_zero(estimate):
+        return unknown
+    if not is_significant(difference):
+        return not_significant
+    return better if estimate.value > 0 else worse
+
+
+def _effect(pretraining: str, difference: DifferenceResult, before: str, after: str, seeds: str) -> str:
+    gap = f"({_gap(difference)}{seeds})"
+    moved = f"test accuracy from {before} to {after} {gap}"
+    numbers = f"{before} without it, {after} with it {gap}{_detectable(difference)}"
+    return _worded(
+        difference,
+        better=f"{pretraining} raised {moved}",
+        worse=f"{pretraining} lowered {moved}",
+        not_significant=f"test accuracy is {before} without {pretraining} and {after} with it {gap}, {NOT_SIGNIFICANT}",
+        unknown=f"whether {pretraining} helped cannot be told: {numbers}",
+    )
 
 
 def _full_or_frozen(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -174,12 +188,14 @@ def _full_or_frozen(comparison: Comparison, contrasts: Contrasts) -> Iterator[st
 
 
 def _compared_with_best(difference: DifferenceResult) -> str:
-    estimate = difference.scores["accuracy"]
-    if is_significant(difference):
-        return f", which is {'better on test' if estimate.value > 0 else 'worse'} ({_gap(estimate)})"
-    if excludes_zero(estimate):
-        return f"; the difference is {NOT_SIGNIFICANT} ({_gap(estimate)})"
-    return f", and which of the two is better cannot be told ({_gap(estimate)})"
+    wording = _worded(
+        difference,
+        better=", which is better on test",
+        worse=", which is worse",
+        not_significant=f"; the difference is {NOT_SIGNIFICANT}",
+        unknown=", and which of the two is better cannot be told",
+    )
+    return f"{wording} ({_gap(difference)})"
 
 
 def _competing_bases(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -190,14 +206,15 @@ def _competing_bases(comparison: Comparison, contrasts: Contrasts) -> Iterator[s
         if difference is None:
             yield f"{trained}, {one} reaches {_accuracy(best)} and {two} {_accuracy(other)}."
             continue
-        estimate = difference.scores["accuracy"]
-        numbers = f"{_accuracy(best)} against {_accuracy(other)} ({_gap(estimate)})"
-        if is_significant(difference):
-            yield f"{trained}, {one} is a {'better' if estimate.value > 0 else 'worse'} base than {two}: {numbers}."
-        elif excludes_zero(estimate):
-            yield f"{trained}, the difference between {one} and {two} is {NOT_SIGNIFICANT}: {numbers}."
-        else:
-            yield f"Whether {one} or {two} is the better base cannot be told: {numbers}{_detectable(difference)}."
+        wording = _worded(
+            difference,
+            better=f"{trained}, {one} is a better base than {two}",
+            worse=f"{trained}, {one} is a worse base than {two}",
+            not_significant=f"{trained}, the difference between {one} and {two} is {NOT_SIGNIFICANT}",
+            unknown=f"Whether {one} or {two} is the better base cannot be told",
+        )
+        numbers = f"{_accuracy(best)} against {_accuracy(other)} ({_gap(difference)})"
+        yield f"{wording}: {numbers}{_detectable(difference)}."
 
 
 def _against_reference(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -215,12 +232,14 @@ def _against_reference(comparison: Comparison, contrasts: Contrasts) -> Iterator
 
 
 def _better_than_that(difference: DifferenceResult, arm: str) -> str:
-    estimate = difference.scores["accuracy"]
-    if is_significant(difference):
-        return f"{arm} is {'better' if estimate.value > 0 else 'worse'} than that ({_gap(estimate)})"
-    if excludes_zero(estimate):
-        return f"the difference of {arm} from that is {NOT_SIGNIFICANT} ({_gap(estimate)})"
-    return f"whether {arm} is better than that cannot be told ({_gap(estimate)}){_detectable(difference)}"
+    wording = _worded(
+        difference,
+        better=f"{arm} is better than that",
+        worse=f"{arm} is worse than that",
+        not_significant=f"the difference of {arm} from that is {NOT_SIGNIFICANT}",
+        unknown=f"whether {arm} is better than that cannot be told",
+    )
+    return f"{wording} ({_gap(difference)}){_detectable(difference)}"
 
 
 def _baselines(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -240,7 +259,7 @@ def _ensembles(comparison: Comparison, ensembles: Sequence[ArmResult], linear: A
     for arm in ensembles:
         difference = comparison.difference(arm.name, linear.name)
         if difference is not None:
-            alone = f"against {_accuracy(linear)} of the linear model alone, {_gap(difference.scores['accuracy'])}"
+            alone = f"against {_accuracy(linear)} of the linear model alone, {_gap(difference)}"
             yield f"Together ({arm.name}) they reach {_accuracy(arm)} ({alone})."
 
 
