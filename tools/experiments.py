@@ -46,7 +46,7 @@ from headstart.training.inference import classify, language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
 from headstart.training.settings import TrainingSettings
-from headstart.use.attention_maps import attention_weights
+from headstart.use.explain import attention_weights
 from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]

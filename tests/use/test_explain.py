@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from headstart.batches.encoding import EncodedExamples
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig, ModelConfig
 from headstart.errors import ConfigError, ModelError, TokenizerError
@@ -25,13 +26,10 @@ from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.reading.examples import Text
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use import perturbation
-from headstart.use.attention_maps import attention_maps
 from headstart.use.classifier import TextClassifier, calibrated
-from headstart.use.explain import explain
+from headstart.use.explain import POINTS, attention_maps, explain, faithfulness, log_odds, occlusion
 from headstart.use.explanation import Completeness
 from headstart.use.integrated_gradients import MAX_STEPS, NODES, integrated_gradients
-from headstart.use.perturbation import faithfulness, log_odds, occlusion
 from headstart.use.words import group_words, is_boundary, tokenize
 from tests.studies.example_data import BAD, GOOD, reviews
 from tests.tokenizers.example_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
@@ -347,11 +345,11 @@ def test_the_same_question_has_the_same_answer(both_ways: TextClassifier) -> Non
 
 def test_long_texts_are_deleted_in_few_steps(both_ways: TextClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
-    predict_ids = perturbation.predict_ids
-    monkeypatch.setattr(perturbation, "predict_ids", lambda c, r, s: rows.append(len(r)) or predict_ids(c, r, s))  # type: ignore[func-returns-value]
     tokenized = tokenize(both_ways, "page " * 29)
+    of = EncodedExamples.from_rows
+    monkeypatch.setattr(EncodedExamples, "from_rows", lambda ids, *rest: rows.append(len(ids)) or of(ids, *rest))  # type: ignore[func-returns-value]
     faithfulness(both_ways, tokenized, 0, np.zeros(29), orders=3)
-    assert rows == [4 * perturbation.POINTS]
+    assert rows == [4 * POINTS]
 
 
 # --- attention ------------------------------------------------------------------------------------------------------

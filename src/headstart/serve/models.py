@@ -23,9 +23,8 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.hardware import pick_device
 from headstart.training.inference import classify, tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
-from headstart.use.explain import explain
+from headstart.use.explain import ORDERS, explain
 from headstart.use.generate import Generated, Sampling, check_finite, stream
-from headstart.use.perturbation import ORDERS
 
 SORTED_BATCHES = 4  # batches of tokens that are predicted in one call, so that rows can be sorted by length
 

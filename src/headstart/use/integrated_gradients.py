@@ -8,8 +8,9 @@ and special tokens stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from headstart.model.layout import Flat
 from headstart.training.inference import tokens_for
 from headstart.use.classifier import TextClassifier
 from headstart.use.explanation import Completeness
-from headstart.use.hooks import this_thread_only
 from headstart.use.words import TokenizedText
 
 Interval = tuple[float, float]
@@ -121,3 +121,9 @@ def integrated_gradients(
     in_word = text.word_of >= 0
     weights: Any = np.bincount(text.word_of[in_word], by_token[in_word], minlength=len(text.words))
     return weights, completeness
+
+
+def this_thread_only(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that acts only in the thread that made it: in another, the model may be computing a prediction."""
+    thread = get_ident()
+    return lambda *arguments: hook(*arguments) if get_ident() == thread else None
