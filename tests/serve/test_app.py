@@ -173,7 +173,10 @@ class TestContinue:
     def test_as_offline(self, client: TestClient, writer: ServedLanguageModel) -> None:
         asked = {"text": "the tender", "max_tokens": 12, "temperature": 0.8, "seed": 3}
         expected = generate(
-            writer.model, writer.tokenizer, "the tender", Sampling(max_tokens=12, temperature=0.8, seed=3)
+            writer.language_model.model,
+            writer.language_model.tokenizer,
+            "the tender",
+            Sampling(max_tokens=12, temperature=0.8, seed=3),
         )
         answer = client.post("/continue", json=asked)
         assert answer.json() == {"model": "writer", "text": expected.text, "stopped": expected.stopped}

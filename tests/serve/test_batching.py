@@ -130,7 +130,7 @@ class TestRounds:
 
     def test_joined_sets_are_the_sets(self, offline: TextClassifier, served: ServedClassifier) -> None:
         given: list[list[Text]] = [["a witty tale", "the page"], [("a dull page", "the reader"), "a voice"]]
-        jobs = [Job(served, texts, [], encoded=offline.encode(texts)) for texts in given]
+        jobs = [Job(served, offline.encode(texts), Future(), 0.0) for texts in given]
         found = concatenate([JobRows(jobs[0], 1, 2), JobRows(jobs[1], 0, 2)])
         expected = offline.encode([given[0][1], *given[1]])
         assert found.ids.tolist() == expected.ids.tolist() and found.starts.tolist() == expected.starts.tolist()
@@ -173,7 +173,7 @@ class TestNeighbours:
     def test_scores_that_are_no_numbers(
         self, batcher: Batcher, served: ServedClassifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headstart.serve.models.classify", lambda *_, **__: np.array([[np.nan, 0.0]]))
+        monkeypatch.setattr("headstart.use.classifier.classify", lambda *_, **__: np.array([[np.nan, 0.0]]))
         with pytest.raises(Exception, match="no finite numbers"):
             submit(batcher, served, "a").result(30)
 

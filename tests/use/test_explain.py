@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig, ModelConfig
 from headstart.errors import ConfigError, ModelError, TokenizerError

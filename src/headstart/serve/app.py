@@ -153,7 +153,7 @@ def _add_language_model_route(app: FastAPI, service: Service) -> None:
         """What a causal language model writes after a text."""
         body = await _read(request, schema)
         served = _find(body.get("model"), models, "language model")
-        steps = served.generate(body["text"], sampling_of(body, limits))
+        steps = served.generate(body["text"], **sampling_of(body, limits))
         answer = await _wait_for(request, service.batcher.run(steps), limits)
         return JSONResponse({"model": served.name, **answer})
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -39,22 +39,18 @@ class Job:
     """The texts of one request, until the last of them is predicted."""
 
     served: ServedClassifier
-    texts: list[Text]
-    fields: list[str]
-    future: Future[Floats] = field(default_factory=Future)
-    arrived: float = field(default_factory=time.monotonic)
-    encoded: EncodedExamples | None = None
-    probabilities: Floats | None = None  # (n, C), filled batch by batch
+    encoded: EncodedExamples
+    future: Future[Floats]
+    arrived: float
     batched: int = 0  # rows that have gone into a batch
+    probabilities: list[Floats] = field(default_factory=list)  # (rows, C) of each batch so far
 
     @property
     def tokens_left(self) -> int:
-        assert self.encoded is not None
         return int(self.encoded.starts[-1] - self.encoded.starts[self.batched])
 
 
-@dataclass(frozen=True)
-class JobRows:
+class JobRows(NamedTuple):
     """Rows of a job that go into one batch."""
 
     job: Job
@@ -79,32 +75,36 @@ class Batcher:
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
         self._tasks: deque[Task] = deque()
-        self._waiting = 0
+        self.waiting = 0  # texts that are accepted and not answered
         self._seconds_per_text = 0.0  # moving average
         self._stopping = False
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="headstart-encoder")
         self._worker = threading.Thread(target=self._work, name="headstart-worker", daemon=True)
         self._worker.start()
 
-    @property
-    def waiting(self) -> int:
-        """Texts that are accepted and not answered."""
-        return self._waiting
-
     def submit(self, served: ServedClassifier, texts: list[Text], fields: list[str]) -> Future[Floats]:
         """(n, C) probabilities; `fields` names each text in an error."""
-        job = Job(served, texts, fields)
-        self._admit(job.future, len(texts))
-        self._encoder.submit(self._encode, job)
-        return job.future
+        arrived, future = time.monotonic(), Future[Floats]()
+        self._admit(future, len(texts))
+
+        def encode() -> None:  # in a thread of its own, so that the worker's time goes to the model alone
+            if future.cancelled():
+                return
+            try:
+                job = Job(served, served.encode(texts, fields), future, arrived)
+            except Exception as error:
+                _finish(future, error=error)
+            else:
+                self._enqueue(self._jobs, job)
+
+        self._encoder.submit(encode)
+        return future
 
     def run(self, steps: Iterator[T]) -> Future[T]:
         """The last value of an iterator; the worker takes its steps one at a time."""
         task = Task(steps)
         self._admit(task.future, 1)
-        with self._changed:
-            self._tasks.append(task)
-            self._changed.notify()
+        self._enqueue(self._tasks, task)
         return task.future
 
     def stop(self) -> None:
@@ -117,29 +117,20 @@ class Batcher:
 
     def _admit(self, future: Future[Any], texts: int) -> None:
         with self._changed:
-            if self._waiting and self._waiting + texts > self.limits.queue:
-                seconds = min(60, max(1, math.ceil(self._waiting * self._seconds_per_text)))
-                message = f"{self._waiting} texts wait already, and {self.limits.queue} may: try again in {seconds} s"
+            if self.waiting and self.waiting + texts > self.limits.queue:
+                seconds = min(60, max(1, math.ceil(self.waiting * self._seconds_per_text)))
+                message = f"{self.waiting} texts wait already, and {self.limits.queue} may: try again in {seconds} s"
                 raise ApiError(429, "queue_full", message, headers={"Retry-After": str(seconds)})
-            self._waiting += texts
+            self.waiting += texts
         future.add_done_callback(lambda _: self._release(texts))
 
     def _release(self, texts: int) -> None:
         with self._changed:
-            self._waiting -= texts
+            self.waiting -= texts
 
-    def _encode(self, job: Job) -> None:
-        """In a thread of its own, so that the worker's time goes to the model alone."""
-        if job.future.cancelled():
-            return
-        try:
-            job.encoded = job.served.encode(job.texts, job.fields)
-            job.probabilities = np.zeros((len(job.encoded), len(job.served.classifier.class_names)))
-        except Exception as error:
-            _finish(job.future, error=error)
-            return
+    def _enqueue(self, queue: deque[T], item: T) -> None:
         with self._changed:
-            self._jobs.append(job)
+            queue.append(item)
             self._changed.notify()
 
     def _work(self) -> None:
@@ -177,7 +168,6 @@ class Batcher:
             if job.served is not served:
                 other_models.append(job)
                 continue
-            assert job.encoded is not None
             rows = JobRows(job, job.batched, _last_fitting(job.encoded.starts, job.batched, space))
             space -= job.tokens_left
             job.batched = rows.end
@@ -204,10 +194,10 @@ class Batcher:
         self._seconds_per_text += ((time.monotonic() - began) / len(predicted) - self._seconds_per_text) / 4
         for rows in batch:
             job, count = rows.job, rows.end - rows.first
-            assert job.probabilities is not None
-            job.probabilities[rows.first : rows.end], predicted = predicted[:count], predicted[count:]
-            if rows.end == len(job.probabilities):
-                _finish(job.future, job.probabilities)
+            job.probabilities.append(predicted[:count])
+            predicted = predicted[count:]
+            if rows.end == len(job.encoded):
+                _finish(job.future, np.concatenate(job.probabilities))
 
     def _step(self, task: Task) -> None:
         """One step of a task, which then goes to the end of the queue, until its steps end."""
@@ -220,21 +210,19 @@ class Batcher:
         except Exception as error:
             _finish(task.future, error=error)
         else:
-            with self._changed:
-                self._tasks.append(task)
+            self._enqueue(self._tasks, task)
 
 
 def concatenate(batch: list[JobRows]) -> EncodedExamples:
     """The rows of several requests as one set."""
-    ids, segments, paired = [], [], False
-    for rows in batch:
-        encoded = rows.job.encoded
-        assert encoded is not None
-        paired = paired or encoded.segments is not None
-        for row in range(rows.first, rows.end):
+    ids, segments = [], []
+    for job, first, end in batch:
+        encoded = job.encoded
+        for row in range(first, end):
             span = slice(encoded.starts[row], encoded.starts[row + 1])
             ids.append(encoded.ids[span])
             segments.append(np.zeros_like(ids[-1]) if encoded.segments is None else encoded.segments[span])
+    paired = any(job.encoded.segments is not None for job, _, _ in batch)
     return EncodedExamples.from_rows(ids, segments if paired else None)
 
 

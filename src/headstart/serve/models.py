@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.config import NextTokenConfig
-from headstart.errors import HeadstartError, ModelError
+from headstart.errors import HeadstartError
 from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Text
 from headstart.runs.predictions import read_scored
 from headstart.runs.run import PREDICTIONS
 from headstart.serve.limits import ApiError
-from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.hardware import pick_device
-from headstart.training.inference import classify, tokens_for
+from headstart.training.inference import tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explain import ORDERS, explain
-from headstart.use.generate import Generated, Sampling, check_finite, stream
+from headstart.use.generate import Generated, check_finite
+from headstart.use.language_model import LanguageModel
 
 SORTED_BATCHES = 4  # batches of tokens that are predicted in one call, so that rows can be sorted by length
 
@@ -56,25 +54,18 @@ class ServedClassifier:
 
     def probabilities(self, encoded: EncodedExamples) -> Floats:
         """(n, C), as `TextClassifier.probabilities` gives them."""
-        classifier = self.classifier
-        with torch.inference_mode():
-            predicted = classify(classifier.model, encoded, classifier.precision, tokens=self.tokens // SORTED_BATCHES)
+        predicted = self.classifier.classify(encoded)
         check_finite(predicted)
-        return calibrated(predicted, classifier.temperature)
+        return calibrated(predicted, self.classifier.temperature)
 
     def explain(self, text: Text, *, faithfulness: bool) -> Iterator[dict[str, Any]]:
         """The answer of /explain, in one step."""
         yield explain(self.classifier, text, orders=ORDERS if faithfulness else 0).to_json()
 
     def info(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": "classifier",
-            "labels": list(self.classifier.class_names),
-            "temperature": self.classifier.temperature,
-            **_model_info(self.classifier.model),
-            "examples": [text if isinstance(text, str) else list(text) for text in self.examples],
-        }
+        examples = [text if isinstance(text, str) else list(text) for text in self.examples]
+        own = {"labels": list(self.classifier.class_names), "temperature": self.classifier.temperature}
+        return {"name": self.name, "kind": "classifier", **own, **_info(self.classifier.model), "examples": examples}
 
 
 @dataclass(frozen=True)
@@ -82,23 +73,18 @@ class ServedLanguageModel:
     """A causal model with a next-token head, by its name."""
 
     name: str
-    model: Model
-    tokenizer: Tokenizer
+    language_model: LanguageModel
     examples: tuple[Text, ...] = ()
 
-    def generate(self, text: str, settings: Sampling) -> Iterator[dict[str, Any]]:
+    def generate(self, text: str, **sampling: Any) -> Iterator[dict[str, Any]]:
         """One step for each generated piece; the last yields the answer of /continue."""
-        for part in stream(self.model, self.tokenizer, text, settings):
+        for part in self.language_model.stream(text, **sampling):
             yield {"text": part.text, "stopped": part.stopped} if isinstance(part, Generated) else {}
 
     def info(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": "language model",
-            "labels": [],
-            **_model_info(self.model),
-            "examples": [text for text in self.examples if isinstance(text, str)],
-        }
+        examples = [text for text in self.examples if isinstance(text, str)]
+        own = {"name": self.name, "kind": "language model", "labels": []}
+        return {**own, **_info(self.language_model.model), "examples": examples}
 
 
 Served = ServedClassifier | ServedLanguageModel
@@ -107,12 +93,10 @@ Served = ServedClassifier | ServedLanguageModel
 def open_served(name: str, folder: Path, device: str = "auto", examples: tuple[Text, ...] = ()) -> Served:
     """A classifier or a causal language model, from a run folder, a model folder or a `transformers` folder."""
     checkpoint = open_model(folder)
-    if not isinstance(checkpoint.model.head_config, NextTokenConfig):
-        return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
-    if checkpoint.tokenizer is None:
-        raise ModelError(f"{folder} has no tokenizer, so texts cannot be read: import it with one")
-    model = checkpoint.model.to(pick_device(device)).eval()
-    return ServedLanguageModel(name, model, checkpoint.tokenizer, examples)
+    if isinstance(checkpoint.model.head_config, NextTokenConfig):
+        checkpoint.model.to(pick_device(device))
+        return ServedLanguageModel(name, LanguageModel(checkpoint, where=str(folder)), examples)
+    return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
 
 
 def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Text, ...]:
@@ -129,7 +113,7 @@ def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Tex
     return tuple(dict.fromkeys(in_turn))[:most]
 
 
-def _model_info(model: Model) -> Mapping[str, Any]:
+def _info(model: Model) -> dict[str, Any]:
     return {
         "family": model.config.family,
         "direction": model.config.direction,

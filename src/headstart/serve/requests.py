@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from headstart.errors import did_you_mean
 from headstart.reading.examples import Text
 from headstart.serve.limits import ApiError, Limits
-from headstart.use.generate import Sampling
 
 Schema = dict[str, Any]
 MAX_TEMPERATURE = 5.0
@@ -187,9 +186,8 @@ def texts_of(body: dict[str, Any]) -> tuple[list[Text], list[str]]:
     return [value if isinstance(value, str) else (value[0], value[1]) for value in values], fields
 
 
-def sampling_of(body: dict[str, Any], limits: Limits) -> Sampling:
-    return Sampling(
-        max_tokens=int(body.get("max_tokens") or min(50, limits.new_tokens)),
-        temperature=float(body.get("temperature") or 0.0),
-        seed=int(body.get("seed") or 0),
-    )
+def sampling_of(body: dict[str, Any], limits: Limits) -> dict[str, float]:
+    """The settings of `Sampling` that a body has."""
+    given = {name: int(body[name]) for name in ("max_tokens", "seed") if body.get(name) is not None}
+    temperature = float(body.get("temperature") or 0.0)
+    return {"max_tokens": min(50, limits.new_tokens), **given, "temperature": temperature}

@@ -107,7 +107,10 @@ class TextClassifier:
 
     def logits(self, texts: Sequence[Text]) -> Floats:
         """(n, C): log-probabilities before the temperature."""
-        encoded = self.encode(texts)
+        return self.classify(self.encode(texts))
+
+    def classify(self, encoded: EncodedExamples) -> Floats:
+        """The same for texts that are encoded already."""
         with torch.inference_mode():
             return classify(self.model, encoded, self.precision, parallel=self.parallel)
 

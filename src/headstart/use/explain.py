@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headstart.batches.batch import rng
-from headstart.batches.encoding import EncodedExamples
+from headstart.batches.examples import EncodedExamples
 from headstart.errors import ConfigError, did_you_mean
 from headstart.metrics import Floats
 from headstart.model.attention import Attention, plain_attention, square_mask
@@ -116,13 +116,7 @@ def log_odds(log_probabilities: Floats, label: int) -> Floats:
 
 
 def faithfulness(
-    classifier: TextClassifier,
-    text: TokenizedText,
-    label: int,
-    weights: Floats,
-    *,
-    orders: int = ORDERS,
-    seed: int = 0,
+    classifier: TextClassifier, text: TokenizedText, label: int, weights: Floats, *, orders: int = ORDERS
 ) -> Faithfulness | None:
     """Delete words by falling weight and see how fast the label's probability falls, compared with random orders.
 
@@ -133,7 +127,7 @@ def faithfulness(
     if count < 2:
         return None
     deleted = np.unique(np.linspace(1, count - 1, POINTS).round().astype(int))
-    generator = rng(seed, count)
+    generator = rng(0, count)
     ranked = [np.argsort(-weights, kind="stable"), *(generator.permutation(count) for _ in range(orders))]
     predicted = predict_without(
         classifier, text, [np.isin(text.word_of, order[:k]) for order in ranked for k in deleted]
@@ -161,9 +155,8 @@ def predict_without(
     else:
         kept = [np.ones_like(mask) for mask in masks]
         rows = [np.where(mask, replacement, text.ids) for mask in masks]
-    if any(len(row) == 0 for row in rows):  # no special tokens, and every word deleted: as an empty text
-        empty = classifier.encode([""]).ids.astype(np.int64)
-        rows = [row if len(row) else empty for row in rows]
+    # Where every word is deleted and there are no special tokens: as an empty text.
+    rows = [row if len(row) else classifier.encode([""]).ids.astype(np.int64) for row in rows]
     segments = None if text.segments is None else [text.segments[tokens] for tokens in kept]
     return classify(classifier.model, EncodedExamples.from_rows(rows, segments), Precision())
 
