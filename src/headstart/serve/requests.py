@@ -19,15 +19,8 @@ MAX_TEMPERATURE = 5.0
 
 def predict_schema(limits: Limits, models: Sequence[str]) -> Schema:
     """Exactly one of `text` and `texts`."""
-    options = {
-        "model": _model(models),
-        "abstain_below": {
-            "type": ["number", "null"],
-            "minimum": 0,
-            "maximum": 1,
-            "description": "Give no label where the highest probability is below this.",
-        },
-    }
+    abstain_below = _number(1, description="Give no label where the highest probability is below this.")
+    options = {"model": _model(models), "abstain_below": abstain_below}
     texts = {"type": "array", "minItems": 1, "maxItems": limits.texts, "items": _text(limits)}
     return {
         "oneOf": [_object({"text": _text(limits), **options}, "text"), _object({"texts": texts, **options}, "texts")]
@@ -44,15 +37,11 @@ def explain_schema(limits: Limits, models: Sequence[str]) -> Schema:
 
 
 def continue_schema(limits: Limits, models: Sequence[str]) -> Schema:
+    temperature = _number(MAX_TEMPERATURE, description="0: always the most probable token. Higher: more random.")
     numbers = {
-        "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": limits.new_tokens},
-        "temperature": {
-            "type": ["number", "null"],
-            "minimum": 0,
-            "maximum": MAX_TEMPERATURE,
-            "description": "0: always the most probable token. Higher: more random.",
-        },
-        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**32 - 1},
+        "max_tokens": _number(limits.new_tokens, 1, kind="integer"),
+        "temperature": temperature,
+        "seed": _number(2**32 - 1, kind="integer"),
     }
     return _object({"text": _string(limits), "model": _model(models), **numbers}, "text")
 
@@ -63,6 +52,10 @@ def _object(properties: Schema, required: str) -> Schema:
 
 def _model(names: Sequence[str]) -> Schema:
     return {"enum": [*names, None], "description": f"Which model; {names[0]} where none is named." if names else ""}
+
+
+def _number(most: float, least: int = 0, kind: str = "number", **description: str) -> Schema:
+    return {"type": [kind, "null"], "minimum": least, "maximum": most, **description}
 
 
 def _string(limits: Limits) -> Schema:

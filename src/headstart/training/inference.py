@@ -28,14 +28,13 @@ def classify(
     precision: Precision,
     features: Tensor | None = None,
     *,
-    tokens: int | None = None,
     parallel: Parallel = SINGLE,
 ) -> Floats:
     """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them."""
     was_training = model.training
     model.eval()
     out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
-    for rows, batch, own in _own_batches(data, model.device, parallel, tokens):
+    for rows, batch, own in _own_batches(data, model.device, parallel):
         with autocast(precision, model.device):
             if features is None:
                 logits = model(batch.ids, layout_of(batch), batch.segments)  # (S, C)
@@ -69,11 +68,9 @@ def tokens_for(device: torch.device) -> int:
     return TOKENS.get(device.type, TOKENS["cpu"])
 
 
-def _own_batches(
-    data: EncodedExamples, device: torch.device, parallel: Parallel, tokens: int | None = None
-) -> Iterator[tuple[Ints, Batch, bool]]:
+def _own_batches(data: EncodedExamples, device: torch.device, parallel: Parallel) -> Iterator[tuple[Ints, Batch, bool]]:
     """The rows and the batches that this process runs, and whether each is its own."""
-    rows = list(length_sorted_batches(data, tokens or tokens_for(device)))
+    rows = list(length_sorted_batches(data, tokens_for(device)))
     for index, own in _own_indices(len(rows), parallel):
         yield rows[index], data.batch(rows[index]).to(device), own
 
