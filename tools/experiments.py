@@ -41,7 +41,6 @@ from headstart.reading.examples import Examples, read_examples
 from headstart.runs.events import Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.hardware import Precision
 from headstart.training.inference import classify, language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification
@@ -50,7 +49,7 @@ from headstart.use.explain import attention_weights
 from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]
-EXACT = Precision()
+EXACT = torch.float32
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from headstart.runs.run import RunFolder
 from headstart.studies.finetune import build_classifier, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.hardware import Precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.use.evaluate import evaluate
@@ -82,7 +81,7 @@ def test_frozen_features_kept_are_the_numbers_computed_each_time(world: Path, ba
 
     given = settings(world, base, mode="frozen", lr=1e-2, dropout=0.2)
     data = load_data(given, tokenizer, 32)
-    precision = Precision()
+    precision = torch.float32
     curves, outcomes = [], []
     for kept in (True, False):
         model = build_classifier(load(base).model, given, 2)

@@ -22,8 +22,7 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Event, Saved, Step
 from headstart.training import driver
 from headstart.training.parallel import ProcessGroup, process_group
-from headstart.training.run_checkpoint import read_newest, write_checkpoint
-from headstart.training.run_state import restore_state
+from headstart.training.run_checkpoint import read_newest, restore_state, write_checkpoint
 from tests.training.test_loop import classifier, examples, make_loop
 
 ROWS = 29  # the last batch of 8 has 5: fewer than 2 processes × 3 micro-batches can all have
@@ -91,7 +90,7 @@ def stop(parallel: Parallel) -> dict[str, Any]:
     """One process is asked to stop while four steps are pending: after which step each ends, how often they sync."""
     counting = Counting(parallel.rank, parallel.world_size)
     loop = make_loop(examples(ROWS), classifier(), counting, epochs=9, save_every=10**6, evaluate_every=10**6)
-    loop.pending.read_every = 4
+    loop.read_every = 4
     update = loop._update
 
     def request_at_six() -> Iterator[Event]:
@@ -124,7 +123,7 @@ def save_steps(parallel: Parallel) -> list[list[int]]:
 def bytes_moved(model: Model, trace: Path, parallel: Parallel, **settings: Any) -> dict[str, int]:
     """What PyTorch's profiler counts in one step: bytes that this process hands to each kind of collective."""
     loop = make_loop(examples(32), model, parallel, batch_size=8, save_every=10**6, evaluate_every=10**6, **settings)
-    loop.pending.read_every = 10**6  # nobody asks whether to stop
+    loop.read_every = 10**6  # nobody asks whether to stop
     for _ in range(2):  # buckets are made in the first, and agreed on in the second
         list(loop._update())
     with torch.profiler.profile(record_shapes=True) as profile:

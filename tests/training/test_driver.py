@@ -12,8 +12,7 @@ import pytest
 from headstart.runs.events import Saved, Step
 from headstart.training.driver import Run, open_run
 from headstart.training.loop import Loop
-from headstart.training.run_checkpoint import write_checkpoint
-from headstart.training.run_state import RunState
+from headstart.training.run_checkpoint import RunState, write_checkpoint
 from tests.training.test_loop import examples, losses, make_loop
 
 SETTINGS: dict[str, Any] = {"lr": 0.001, "mode": "full", "names": ["a", "b"]}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headstart.training import hardware
-from headstart.training.hardware import FLOAT32, Precision, autocast, bf16_problem, choose_precision
+from headstart.training.hardware import autocast, bf16_problem, choose_precision
 
 PRIMITIVE = "could not create a primitive"
 
@@ -21,30 +21,30 @@ def broken(*args: Any, **kwargs: Any) -> Tensor:
 
 def test_float32_asks_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "linear", broken)
-    assert choose_precision("float32", "cpu") == FLOAT32
-    assert choose_precision("auto", "cpu") == FLOAT32
+    assert choose_precision("float32", "cpu") == torch.float32
+    assert choose_precision("auto", "cpu") == torch.float32
 
 
 def test_bf16_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "bf16_problem", lambda device: None)
-    assert choose_precision("bf16", "cpu") == Precision(torch.bfloat16)
-    assert choose_precision("bf16", "cuda") == Precision(torch.bfloat16)
-    assert choose_precision("auto", "cuda:1") == Precision(torch.bfloat16)
+    assert choose_precision("bf16", "cpu") == torch.bfloat16
+    assert choose_precision("bf16", "cuda") == torch.bfloat16
+    assert choose_precision("auto", "cuda:1") == torch.bfloat16
 
 
 def test_a_cpu_that_cannot_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "linear", broken)
     lines: list[str] = []
-    assert choose_precision("bf16", "cpu", lines.append) == FLOAT32
+    assert choose_precision("bf16", "cpu", lines.append) == torch.float32
     assert lines == [
-        "bf16 was asked for, and this CPU cannot multiply in it (could not create a primitive): going on in float32"
+        "bf16 was asked for, and this CPU cannot multiply in bf16 (could not create a primitive): going on in float32"
     ]
 
 
 def test_a_gpu_that_cannot_is_said_even_when_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "bf16_problem", lambda device: "no")
     lines: list[str] = []
-    assert choose_precision("auto", "cuda", lines.append) == FLOAT32
+    assert choose_precision("auto", "cuda", lines.append) == torch.float32
     assert lines == ["this GPU cannot multiply in bf16 (no): going on in float32"]
 
 
@@ -82,10 +82,10 @@ def test_the_probe_multiplies_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
-def test_autocast_covers_its_block_and_no_more(dtype: torch.dtype | None) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_covers_its_block_and_no_more(dtype: torch.dtype) -> None:
     x = torch.ones(2, 2)
-    with autocast(Precision(dtype), "cpu"):
+    with autocast(dtype, "cpu"):
         inside = x @ x
-    assert inside.dtype == (dtype or torch.float32)
+    assert inside.dtype == dtype
     assert (x @ x).dtype == torch.float32

@@ -27,11 +27,10 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.hardware import FLOAT32
 from headstart.training.inference import classify
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, Classification, MaskedTokens
-from headstart.training.run_state import RunState, restore_state
+from headstart.training.run_checkpoint import RunState, restore_state
 from headstart.training.settings import TrainingSettings
 from headstart.training.stepper import CompiledStepper
 
@@ -65,7 +64,7 @@ def make_loop(
     settings = TrainingSettings(**{"epochs": 2, "lr": 3e-3, "weight_decay": 0.0, **changes})
 
     def validate(model: Model) -> Scores:
-        return score(classify(model, data, FLOAT32, parallel=parallel), data.labels)
+        return score(classify(model, data, torch.float32, parallel=parallel), data.labels)
 
     batches = ExampleBatches(data, settings.seed, settings.batch_size)
     return Loop(model or classifier(), Classification(), batches, settings, validate, parallel=parallel)
@@ -83,12 +82,12 @@ def test_it_learns_32_rows_by_heart() -> None:
     data = examples(32, seed=3)
     loop = make_loop(data, epochs=30, schedule="constant")
     events = list(loop.run())
-    assert score(classify(loop.model, data, FLOAT32), data.labels)["accuracy"] == 1.0
+    assert score(classify(loop.model, data, torch.float32), data.labels)["accuracy"] == 1.0
     assert losses(events)[-1] < 0.05 < losses(events)[0]
 
 
 def test_what_it_yields(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headstart.training.saving.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("headstart.training.schedule.LEAST_SECONDS", 0.0)
     loop = make_loop(examples(20), epochs=2, batch_size=8)
     events = list(loop.run())
     kinds = [type(event).__name__ for event in events]

@@ -63,7 +63,7 @@ def with_masks(batch: Batch) -> Batch:
 
 def total(objective: Objective, model: Model, batch: Batch) -> Tensor:
     counts, sums = objective.counts(batch), objective.sums(model, batch)
-    assert counts.keys() == sums.keys()
+    assert objective.parts == tuple(counts) == tuple(sums)
     return torch.stack([sums[name] / counts[name] for name in sums]).sum()
 
 

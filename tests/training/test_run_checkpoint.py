@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from headstart.errors import OutputError, TrainingError
-from headstart.training.run_checkpoint import CheckpointWriter, read_newest, write_checkpoint
-from headstart.training.run_state import RunState
+from headstart.training.run_checkpoint import CheckpointWriter, RunState, read_newest, write_checkpoint
 
 
 def make_state(step: int) -> RunState:

@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headstart.batches.batch import IGNORE_INDEX, Batch
+from headstart.batches.batch import IGNORE_INDEX, Batch, pad_batch
 from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training import stepper as module
-from headstart.training.hardware import FLOAT32
 from headstart.training.moving_average import MovingAverage
 from headstart.training.objectives import (
     Causal,
@@ -29,7 +28,6 @@ from headstart.training.objectives import (
     Objective,
 )
 from headstart.training.optim import build_optimizer
-from headstart.training.padding import pad_batch
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel
 from headstart.training.stepper import Bf16Copies, CudaGraphStepper, EagerStepper
@@ -133,9 +131,8 @@ def run(
     """24 steps: the stepper, (24, parts + 1) losses and norms, and the weights."""
     model = model_with(head, dropout).to(device, torch.float64 if device == "cpu" else torch.float32).train()
     how = TrainingSettings(optimizer=optimizer, lr=1e-2, average=0.9)
-    stepper = kind(
-        ParallelModel(model, objective), build_optimizer(model, how), MovingAverage(model, how.average), how, FLOAT32
-    )
+    average = MovingAverage(dict(model.named_parameters()), how.average)
+    stepper = kind(ParallelModel(model, objective, how), build_optimizer(model, how), average, how, torch.float32)
     values = []
     for number in range(24):
         lengths = [[5, 9, 2], [30, 40, 50], [7, 1, 20]][number % 3]  # two sizes: 64 and 128 tokens
@@ -166,7 +163,7 @@ def test_gradients_of_copies_are_those_of_the_masters(head: HeadConfig, objectiv
     model = model_with(head).train()
     if frozen:
         model.freeze()
-    module, batch = ParallelModel(model, objective).module, batch_for(objective, [5, 9, 2])
+    module, batch = ParallelModel(model, objective, TrainingSettings()).module, batch_for(objective, [5, 9, 2])
     copies = Bf16Copies(module, torch.float32)
     assert len(copies.trainable) == (
         sum(name.startswith("model.head") for name in copies.masters) if frozen else len(copies.masters)
@@ -186,9 +183,9 @@ def test_gradients_of_copies_are_those_of_the_masters(head: HeadConfig, objectiv
 
 def test_micro_batches_are_summed_in_the_masters_precision() -> None:
     model, objective = model_with(ClassifierConfig(classes=3, dropout=0.0)).train(), Classification()
-    parallel_model, batch = ParallelModel(model, objective), batch_for(objective, [5, 9])
     how = TrainingSettings(lr=1e-2, clip=0.0)
-    stepper = CpuGraphStepper(parallel_model, build_optimizer(model, how), None, how, FLOAT32)
+    parallel_model, batch = ParallelModel(model, objective, how), batch_for(objective, [5, 9])
+    stepper = CpuGraphStepper(parallel_model, build_optimizer(model, how), None, how, torch.float32)
     stepper.bf16_copies = copies = Bf16Copies(parallel_model.module, torch.float32)
     seen: list[Tensor] = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A batch: sequences that lie end to end, without padding, and how one is divided among micro-batches or processes.
+"""A batch: sequences that lie end to end, how one is divided among micro-batches or processes, and padded for a GPU.
 
 No loader and no state: step 1,234 of epoch 3 is computed from (seed, epoch, step), so a run that was stopped goes on
 where it was. `micro_batch` divides a step among the micro-batches of one process, or among processes.
@@ -93,6 +93,51 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         labels=None if batch.labels is None else batch.labels[first:last],
         rows=None if batch.rows is None else batch.rows[first:last],
     )
+
+
+def pad_batch(batch: Batch, window: int) -> Batch:
+    """The batch with its tokens, sequences and masked positions padded to one of a few sizes: few CUDA graphs then
+    serve a run. Padding is tokens that no other looks at and no loss counts: sequences of their own, none of them empty
+    and none longer than the window.
+
+    >>> starts = torch.tensor([0, 2, 3], dtype=torch.int32)
+    >>> batch = Batch(torch.tensor([5, 6, 7]), starts, longest=2, labels=torch.tensor([1, 0]))
+    >>> padded = pad_batch(batch, window=128)
+    >>> len(padded.ids), padded.starts.tolist(), padded.labels.tolist()
+    (64, [0, 2, 3, 64], [1, 0, -100])
+    """
+    tokens, sequences = len(batch.ids), len(batch.starts) - 1
+    ragged = tokens != sequences * batch.longest  # windows of one length have a fixed size already
+    multiple = min(window, 64 if tokens < 1024 else 128 if tokens < 8192 else 512)  # of tokens
+    sequence_multiple = 1 << max(sequences // 6, 1).bit_length() - 1  # a power of two, about a sixth of them
+    new_sequences = -sequences % sequence_multiple if ragged else 0
+    if tokens % multiple:  # new tokens need a sequence to be in
+        new_sequences = new_sequences or sequence_multiple
+    new_tokens = new_sequences + -(tokens + new_sequences) % multiple
+    new_masked = 0 if batch.masked is None else -len(batch.masked) % (128 if tokens < 8192 else 512)
+    padding = {
+        "ids": (new_tokens, 0),
+        "segments": (new_tokens, 0),
+        "labels": (new_sequences, IGNORE_INDEX),
+        "rows": (new_sequences, 0),
+        "masked": (new_masked, 0),
+        "targets": (new_tokens if batch.masked is None else new_masked, IGNORE_INDEX),
+    }
+    changed: dict[str, Any] = {}
+    if ragged or new_tokens:
+        longest = max(batch.longest, new_tokens - new_sequences + 1)
+        changed["longest"] = min(window, max(64, 1 << (longest - 1).bit_length()))
+    if new_tokens:
+        # All new sequences have one token, but for the last, which has the rest.
+        lengths = np.append(np.ones(new_sequences - 1, dtype=np.int32), np.int32(new_tokens - new_sequences + 1))
+        ends = batch.starts[-1:] + torch.from_numpy(np.cumsum(lengths, dtype=np.int32))
+        changed["starts"] = torch.cat([batch.starts, ends])
+    for name, tensor in batch.tensors().items():
+        count, value = padding.get(name, (0, 0))
+        if count:  # by numpy: torch would wake its threads for a few thousand numbers
+            array = tensor.numpy()
+            changed[name] = torch.from_numpy(np.concatenate([array, np.full(count, value, dtype=array.dtype)]))
+    return replace(batch, **changed)
 
 
 def pick_window(asked: int | None, config: ModelConfig) -> int:

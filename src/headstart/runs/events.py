@@ -59,7 +59,7 @@ class Saved:
     """A moment to write a checkpoint of; the consumer writes it."""
 
     step: int
-    state: Any = None  # `training.loop.State`; its tensors are not recorded, so it is None when read back
+    state: Any = None  # `training.run_checkpoint.RunState`; its tensors are not recorded, so it is None when read back
 
 
 @dataclass(frozen=True)

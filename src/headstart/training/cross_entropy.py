@@ -70,26 +70,18 @@ def chunked_cross_entropy(
         outside = targets[(targets != IGNORE_INDEX) & ((targets < 0) | (targets >= len(weight)))]
         if len(outside):
             raise IndexError(f"a target is {outside[0]}, and the vocabulary has {len(weight)} words")
-    needed = (_needs_gradient(features), _needs_gradient(weight), _needs_gradient(bias))
-    if any(needed):
-        total: Tensor = _Chunked.apply(features, weight, bias, targets, chunk, needed)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled():
+        total: Tensor = _Chunked.apply(features, weight, bias, targets, chunk)  # type: ignore[no-untyped-call]
         return total
-    return _sum_and_gradients(features, weight, bias, targets, chunk, needed)[0]
+    return _sum_and_gradients(features, weight, bias, targets, chunk, (False, False, False))[0]
 
 
 class _Chunked(torch.autograd.Function):
     """Tells autograd that the gradients are there already."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        chunk: int,
-        needed: Needed,
-    ) -> Tensor:
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int) -> Tensor:
+        needed = ctx.needs_input_grad[:3]
         total, gradients = _sum_and_gradients(features, weight, bias, targets, chunk, needed)
         ctx.save_for_backward(*gradients)
         return total
@@ -99,7 +91,7 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         """`scale` is the gradient with respect to the sum: 1 / count where it became a mean."""
         gradients = (None if gradient is None else gradient * scale for gradient in ctx.saved_tensors)
-        return (*gradients, None, None, None)  # targets, chunk and needed have none
+        return (*gradients, None, None)  # targets and chunk have none
 
 
 def _sum_and_gradients(
@@ -194,7 +186,3 @@ def _dtypes(features: Tensor) -> tuple[torch.dtype, torch.dtype]:
 
 def _cast(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else x.to(dtype)
-
-
-def _needs_gradient(x: Tensor | None) -> bool:
-    return x is not None and x.requires_grad and torch.is_grad_enabled()

@@ -23,10 +23,8 @@ from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, event_
 from headstart.runs.manifest import Manifest, reset_peak_memory
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
-from headstart.training.hardware import Precision
 from headstart.training.loop import Loop
-from headstart.training.run_checkpoint import CheckpointWriter, read_newest
-from headstart.training.run_state import restore_state
+from headstart.training.run_checkpoint import CheckpointWriter, read_newest, restore_state
 from headstart.version import __version__
 
 
@@ -50,7 +48,8 @@ class Run(RunFolder):
         self.parallel.barrier()
         state, damaged = read_newest(self.checkpoints)
         self.parallel.barrier()  # nobody writes a checkpoint while others still read
-        log = log if log and self.parallel.is_main else _ignore
+        is_main = self.parallel.is_main
+        log, on_event = (log or _ignore, on_event or _ignore) if is_main else (_ignore, _ignore)
         for line in damaged:
             log(line)
         if state is not None:
@@ -58,23 +57,11 @@ class Run(RunFolder):
             self.began -= state.numbers["seconds"]  # time spent before counts
             log(f"going on from step {loop.step} of {loop.total}")
         checkpoints = CheckpointWriter(self.checkpoints, loop.settings.keep, self.parallel)
-        with _interruptible(loop):
-            if self.parallel.is_main:
-                size = 0 if state is None else state.numbers["events"]
-                self._record(loop, checkpoints, size, on_event or _ignore)
-            else:
-                for event in loop.run():
-                    if isinstance(event, Saved):
-                        checkpoints.save(event.state)
-        if loop.saving.stopped:
-            raise KeyboardInterrupt
-
-    def _record(self, loop: Loop, checkpoints: CheckpointWriter, size: int, on_event: OnEvent) -> None:
-        """Run the loop and write down its events, after the first `size` bytes of those before: what came after the
-        checkpoint comes again.
-        """
-        tracking = tensorboard(self.path / "tensorboard", loop.step) if loop.settings.track else nullcontext(_ignore)
-        with event_writer(self.path / EVENTS, size) as record, tracking as track:
+        size = 0 if state is None else state.numbers["events"]  # events after the checkpoint come again
+        recording = event_writer(self.path / EVENTS, size) if is_main else nullcontext(_ignore)
+        track_it = is_main and loop.settings.track
+        tracking = tensorboard(self.path / "tensorboard", loop.step) if track_it else nullcontext(_ignore)
+        with _interruptible(loop), recording as record, tracking as track:
             try:
                 for event in loop.run():
                     size = record(event)
@@ -85,6 +72,8 @@ class Run(RunFolder):
                     on_event(event)
             finally:
                 checkpoints.wait()
+        if loop.saving.stopped:
+            raise KeyboardInterrupt
 
     def finish(
         self,
@@ -132,7 +121,7 @@ def training_result(loop: Loop) -> dict[str, Any]:
     return {"steps": loop.step, "best": None if best is None else {"epoch": best.epoch, "step": best.step}}
 
 
-def training_manifest(loop: Loop, model: Model, precision: Precision, *, frozen: bool = False) -> dict[str, Any]:
+def training_manifest(loop: Loop, model: Model, precision: torch.dtype, *, frozen: bool = False) -> dict[str, Any]:
     """What manifest.json says of every training; `frozen`: the features of the backbone were computed once."""
     layers = 0 if frozen else sum(p.numel() for p in model.backbone.layers.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -140,7 +129,7 @@ def training_manifest(loop: Loop, model: Model, precision: Precision, *, frozen:
         "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
         "tokens": loop.tokens,
         "flops": 6.0 * loop.tokens * layers,  # 6 for each token and parameter of the layers
-        "precision": "float32" if precision.dtype is None else "bf16",
+        "precision": "float32" if precision == torch.float32 else "bf16",
     }
 
 
@@ -151,25 +140,22 @@ def tensorboard(folder: Path, step: int) -> Iterator[Callable[[Any], None]]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingExtra("tensorboard", "track", "--track") from None
-    writer: Any = SummaryWriter(str(folder), purge_step=step)
 
     def write(event: Event) -> None:
+        values = {}
         if isinstance(event, Step):
             values = {"train/loss": event.loss, "train/lr": event.lr, "train/gradient": event.gradient}
         elif isinstance(event, Evaluated):
             values = {f"valid/{name}": value for name, value in event.scores.items()}
-        else:
-            return
         for name, value in values.items():
             writer.add_scalar(name, value, event.step)
 
-    try:
+    writer: Any
+    with SummaryWriter(str(folder), purge_step=step) as writer:
         yield write
-    finally:
-        writer.close()
 
 
-def _ignore(_: Any) -> None:
+def _ignore(_: Any) -> Any:
     pass
 
 

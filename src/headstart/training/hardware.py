@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -34,19 +33,9 @@ def pick_device(asked: str, parallel: Parallel = SINGLE) -> torch.device:
     return torch.device(asked)
 
 
-@dataclass(frozen=True)
-class Precision:
-    """What products are taken in."""
-
-    dtype: torch.dtype | None = None  # None: float32
-
-
-FLOAT32 = Precision()
-
-
 def pick_precision(
     settings: HardwareSettings, device: torch.device, log: Callable[[str], None], *, exact: bool = False
-) -> Precision:
+) -> torch.dtype:
     """What to multiply in, float32 where it must be `exact`; and, where asked, the same bits each time."""
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it before its first product
@@ -58,24 +47,22 @@ def pick_precision(
 
 def choose_precision(
     asked: Asked, device: torch.device | str, log: Callable[[str], None] = lambda text: None
-) -> Precision:
+) -> torch.dtype:
     """bf16 where it was asked for and works; `auto` asks for it on a GPU, and for float32 on a CPU.
 
     >>> choose_precision("auto", "cpu")
-    Precision(dtype=None)
+    torch.float32
     """
     device = torch.device(device)
     if asked == "float32" or (asked == "auto" and device.type == "cpu"):  # few CPUs are faster in bf16
-        return FLOAT32
+        return torch.float32
     problem = bf16_problem(device)
     if problem is None:
-        return Precision(torch.bfloat16)
+        return torch.bfloat16
     machine = "CPU" if device.type == "cpu" else "GPU"
-    cannot = f"this {machine} cannot multiply in bf16"
-    if asked == "bf16":
-        cannot = f"bf16 was asked for, and this {machine} cannot multiply in it"
-    log(f"{cannot} ({problem}): going on in float32")
-    return FLOAT32
+    request = "bf16 was asked for, and " if asked == "bf16" else ""
+    log(f"{request}this {machine} cannot multiply in bf16 ({problem}): going on in float32")
+    return torch.float32
 
 
 def bf16_problem(device: torch.device | str) -> str | None:
@@ -95,8 +82,6 @@ def bf16_problem(device: torch.device | str) -> str | None:
     return None if right else "the product was wrong"
 
 
-def autocast(precision: Precision, device: torch.device | str) -> AbstractContextManager[object]:
+def autocast(precision: torch.dtype, device: torch.device | str) -> AbstractContextManager[object]:
     """A `with` block in which products are taken in this precision."""
-    if precision.dtype is None:
-        return nullcontext()
-    return torch.autocast(torch.device(device).type, precision.dtype)
+    return nullcontext() if precision == torch.float32 else torch.autocast(torch.device(device).type, precision)

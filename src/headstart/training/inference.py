@@ -15,7 +15,7 @@ from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel
-from headstart.training.hardware import Precision, autocast
+from headstart.training.hardware import autocast
 from headstart.training.objectives import Objective, layout_of
 
 TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch that is only scored, where that runs fastest
@@ -25,7 +25,7 @@ TOKENS = {"cpu": 1024, "cuda": 32768}  # of a batch that is only scored, where t
 def classify(
     model: Model,
     data: EncodedExamples,
-    precision: Precision,
+    precision: torch.dtype,
     features: Tensor | None = None,
     *,
     parallel: Parallel = SINGLE,
@@ -50,7 +50,7 @@ def classify(
 
 
 @torch.no_grad()
-def frozen_features(model: Model, data: EncodedExamples, precision: Precision, parallel: Parallel = SINGLE) -> Tensor:
+def frozen_features(model: Model, data: EncodedExamples, precision: torch.dtype, parallel: Parallel = SINGLE) -> Tensor:
     """(n, D): what the classifier head receives for each row, which a frozen backbone never changes."""
     assert isinstance(model.head, ClassifierHead)
     model.eval()
@@ -91,7 +91,7 @@ def language_model_scores(
     model: Model,
     objective: Objective,
     batches: Batches,
-    precision: Precision,
+    precision: torch.dtype,
     *,
     tokens_per_byte: float | None = None,
     parallel: Parallel = SINGLE,
@@ -102,21 +102,18 @@ def language_model_scores(
     """
     was_training = model.training
     model.eval()
-    sums: dict[str, float] = {}
-    counts: dict[str, float] = {}
+    totals = torch.zeros(2, len(objective.parts), dtype=torch.float64)  # the sum and the count of each part
     for step, own in _own_indices(batches.steps(0), parallel):
         batch = batches.batch(0, step)
-        for name, count in objective.counts(batch).items():
-            counts[name] = counts.get(name, 0.0) + count * own
+        counts = objective.counts(batch)
         with autocast(precision, model.device):
-            parts = objective.sums(model, batch.to(model.device))
-        for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + value.item() * own
+            sums = objective.sums(model, batch.to(model.device))
+        if own:
+            numbers = [[value.item() for value in sums.values()], list(counts.values())]
+            totals += torch.tensor(numbers, dtype=torch.float64)
     model.train(was_training)
-    for numbers in (sums, counts):
-        values = torch.tensor(list(numbers.values()), dtype=torch.float64, device=model.device)
-        numbers.update(zip(numbers, parallel.all_reduce(values).tolist(), strict=True))
-    means = {name: sums[name] / max(counts[name], 1.0) for name in sums}
+    part_sums, part_counts = parallel.all_reduce(totals.to(model.device))
+    means = dict(zip(objective.parts, (part_sums / part_counts.clamp(min=1.0)).tolist(), strict=True))
     scores = {"loss": sum(means.values())}
     if len(means) > 1:
         scores |= {f"{name}_loss": value for name, value in means.items()}

@@ -5,47 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.errors import CheckpointError
-from headstart.model.model import Model
 from headstart.training.sharding import copy_into
 
 
 class MovingAverage:
-    """The average of the weights that train.
+    """The average of these parameters: those that train.
 
     Early on it follows closely, forgetting where the run began: the n-th update keeps at most (1 + n) / (10 + n) of it.
 
-    >>> from headstart.model.presets import preset
-    >>> model = Model.build(preset("lab", vocabulary=10))
-    >>> average = MovingAverage(model, decay=0.999)
-    >>> average.update(model)  # after each step
-    >>> average.swap(model)    # the model has the average now: evaluate it, save it
-    >>> average.swap(model)    # and now what it had before
+    >>> average = MovingAverage(dict(nn.Linear(2, 2).named_parameters()), decay=0.999)
+    >>> average.update()  # after each step
+    >>> average.swap()    # the parameters have the average now: evaluate it, save it
+    >>> average.swap()    # and now what they had before
     """
 
-    def __init__(self, model: Model, decay: float) -> None:
-        self.decay = decay
-        self.updates = 0
-        self.weights = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float) -> None:
+        self.parameters, self.decay, self.updates = parameters, decay, 0
+        self.weights = {name: p.detach().clone() for name, p in parameters.items()}
 
     @torch.no_grad()
-    def update(self, model: Model) -> None:
+    def update(self) -> None:
         self.updates += 1
         kept = min(self.decay, (1 + self.updates) / (10 + self.updates))
-        live = dict(model.named_parameters())
         for name, averaged in self.weights.items():
-            averaged.lerp_(live[name], 1 - kept)
+            averaged.lerp_(self.parameters[name], 1 - kept)
 
     @torch.no_grad()
-    def swap(self, model: Model) -> None:
+    def swap(self) -> None:
         """Exchange the averaged and the live weights; twice is as if nothing had been done."""
-        live = dict(model.named_parameters())
         for name, averaged in self.weights.items():
             before = averaged.clone()
-            averaged.copy_(live[name])
-            live[name].copy_(before)
+            averaged.copy_(self.parameters[name])
+            self.parameters[name].copy_(before)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The live tensors by the names of their parameters, and the number of updates."""

@@ -17,13 +17,7 @@ from torch import Tensor, nn
 
 from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.errors import ModelError
-from headstart.model.heads import (
-    ClassifierHead,
-    MaskedHead,
-    MaskedNextSentenceHead,
-    NextTokenHead,
-    VocabularyHead,
-)
+from headstart.model.heads import ClassifierHead, MaskedHead, MaskedNextSentenceHead, NextTokenHead, VocabularyHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.training.cross_entropy import chunked_cross_entropy
@@ -34,6 +28,7 @@ class Objective:
 
     name: ClassVar[str]
     head: ClassVar[type[nn.Module]]
+    parts: ClassVar[tuple[str, ...]] = ("loss",)  # that the loss is the sum of
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """How many terms each part of the loss has in this batch."""
@@ -58,49 +53,40 @@ def _vocabulary_loss(head: VocabularyHead, model: Model, vectors: Tensor, target
     return chunked_cross_entropy(head.features(vectors), *head.decoder(model.backbone), targets)
 
 
-@dataclass(frozen=True)
-class Causal(Objective):
-    """The next token, at every token. The causal mask hides the answer; `build_head` refuses a backbone without it."""
-
-    name = "next-token training"
-    head = NextTokenHead
+class TokenObjective(Objective):
+    """A token for each target."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None
         return {"loss": float((batch.targets != IGNORE_INDEX).sum())}
 
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        assert isinstance(model.head, NextTokenHead)
+        assert isinstance(model.head, VocabularyHead)
         assert batch.targets is not None
-        vectors = model.backbone(batch.ids, layout_of(batch))  # (N, D)
+        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)  # (N, D) or (M, D)
         return {"loss": _vocabulary_loss(model.head, model, vectors, batch.targets)}
 
 
-@dataclass(frozen=True)
-class MaskedTokens(Objective):
+class Causal(TokenObjective):
+    """The next token, at every token. The causal mask hides the answer; `build_head` refuses a backbone without it."""
+
+    name = "next-token training"
+    head = NextTokenHead
+
+
+class MaskedTokens(TokenObjective):
     """The tokens that were masked; the loss is of these positions alone."""
 
     name = "masked training"
     head = MaskedHead
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets is not None
-        return {"loss": float(batch.targets.shape[0])}
 
-    def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
-        assert isinstance(model.head, MaskedHead)
-        assert batch.targets is not None
-        assert batch.masked is not None
-        vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)  # (M, D)
-        return {"loss": _vocabulary_loss(model.head, model, vectors, batch.targets)}
-
-
-@dataclass(frozen=True)
 class MaskedAndNextSentence(Objective):
     """BERT's two losses, added."""
 
     name = "masked and next-sentence training"
     head = MaskedNextSentenceHead
+    parts = ("masked", "next_sentence")
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets is not None

@@ -143,8 +143,10 @@ class Muon(torch.optim.Muon):
 # --- which parameters learn how fast ----------------------------------------------------------------------------------
 
 
-def parameter_groups(model: Model, settings: OptimizerSettings) -> list[Group]:
-    """The trainable parameters, in groups of one rate and one decay each.
+def parameter_groups(
+    model: Model, settings: OptimizerSettings, keep: Callable[[str, Tensor], bool] = lambda name, p: True
+) -> list[Group]:
+    """The trainable parameters that `keep` accepts, in groups of one rate and one decay each.
 
     A step down from the head multiplies the rate by `layer_decay`: the top layer of L learns at lr · layer_decay, layer
     i at lr · layer_decay ** (L - i), and the embeddings slowest of all. The last norm and the pooler learn at lr, the
@@ -154,7 +156,7 @@ def parameter_groups(model: Model, settings: OptimizerSettings) -> list[Group]:
     """
     groups: dict[tuple[float, float], Group] = {}
     for name, p in model.named_parameters():
-        if not p.requires_grad:
+        if not (p.requires_grad and keep(name, p)):
             continue
         part, depth = depth_of(name, model.config.layers)
         lr = settings.lr * (settings.head_lr if part == "head" else settings.layer_decay**depth)
@@ -272,17 +274,18 @@ class Optimizers:
 
 def build_optimizer(model: Model, settings: OptimizerSettings) -> Optimizers:
     """AdamW for all trainable parameters; or Muon for the matrices within the layers and AdamW for the rest."""
-    groups = parameter_groups(model, settings)
-    if not groups:
-        raise ModelError("every parameter of this model is frozen: unfreeze some, or there is nothing to train")
-    matrices = _select(groups, _is_layer_matrix) if settings.optimizer == "muon" else []
-    others = _select(groups, lambda name, p: not _is_layer_matrix(name, p)) if matrices else groups
+
+    def for_muon(name: str, p: Tensor) -> bool:
+        return settings.optimizer == "muon" and name.startswith("backbone.layers.") and p.dim() == 2
+
     parts: list[torch.optim.Optimizer] = []
-    if matrices:
+    if matrices := parameter_groups(model, settings, for_muon):
         dtype = torch.float32 if bf16_problem(model.device) else torch.bfloat16
         parts.append(Muon(_lr_on_device(matrices), dtype))
-    if others:
+    if others := parameter_groups(model, settings, lambda name, p: not for_muon(name, p)):
         parts.append(fused_adamw(others, settings))
+    if not parts:
+        raise ModelError("every parameter of this model is frozen: unfreeze some, or there is nothing to train")
     return Optimizers(parts)
 
 
@@ -298,17 +301,3 @@ def _lr_on_device(groups: list[Group]) -> list[Group]:
     if device.type != "cuda":
         return groups
     return [{**group, "lr": torch.tensor(group["lr"], device=device)} for group in groups]
-
-
-def _is_layer_matrix(name: str, p: Tensor) -> bool:
-    return name.startswith("backbone.layers.") and p.dim() == 2
-
-
-def _select(groups: list[Group], keep: Callable[[str, Tensor], bool]) -> list[Group]:
-    """The groups with only those of their parameters that `keep` accepts; groups that this empties are left out."""
-    selected = []
-    for group in groups:
-        kept = [(name, p) for name, p in zip(group["names"], group["params"], strict=True) if keep(name, p)]
-        if kept:
-            selected.append({**group, "names": [name for name, _ in kept], "params": [p for _, p in kept]})
-    return selected

@@ -70,29 +70,27 @@ def process_group() -> Iterator[ProcessGroup]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     seconds = timeout()
     limit = timedelta(seconds=seconds)
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    problem = f"the processes of this run did not all meet at {address} within {seconds:g} s"
+    remedy = "start all of them, with an address that each can reach"
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
         store = PrefixStore(_fresh_prefix(store, rank, size, seconds), store)
         dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=limit)
-    except RuntimeError as error:
-        if not _is_lost_connection(error):
-            raise
-        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise TrainingError(
-            f"the processes of this run did not all meet at {address} within {seconds:g} s ({reason(error)[:200]}): "
-            "start all of them, with an address that each can reach"
-        ) from None
-    try:
+        problem = f"a process of this run is gone, or was silent for {seconds:g} s"
+        remedy = (
+            "start it again; training goes on from its newest checkpoint with --resume, a store from its last chunk"
+        )
         yield ProcessGroup(rank, size)
     except RuntimeError as error:
-        if not _is_lost_connection(error):  # a connection that broke is no fault of this process
+        # torch has a class for some of what gloo and NCCL raise about the other processes.
+        why = reason(error)[:200]
+        if not (isinstance(error, dist.DistError) or any(word in why for word in CONNECTION_WORDS)):
             raise
-        raise TrainingError(
-            f"a process of this run is gone, or was silent for {seconds:g} s ({reason(error)[:200]}): start it again; "
-            "training goes on from its newest checkpoint with --resume, a token store from its last chunk"
-        ) from None
+        raise TrainingError(f"{problem} ({why}): {remedy}") from None
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _fresh_prefix(store: Any, rank: int, size: int, seconds: float) -> str:
@@ -130,8 +128,3 @@ def _fresh_prefix(store: Any, rank: int, size: int, seconds: float) -> str:
         if time.monotonic() > deadline:
             raise dist.DistStoreError(f"rank {', '.join(map(str, sorted(missing)))} did not come")
         time.sleep(0.01)
-
-
-def _is_lost_connection(error: RuntimeError) -> bool:
-    """Whether it is about the other processes: torch has a class for some of what gloo and NCCL raise."""
-    return isinstance(error, dist.DistError) or any(word in reason(error)[:200] for word in CONNECTION_WORDS)

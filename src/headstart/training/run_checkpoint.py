@@ -1,4 +1,4 @@
-"""Checkpoints of a run in progress, to resume it from: complete or not there, verified when they are read.
+"""The state of a run in progress, and checkpoints of it to resume from: complete or not there, verified when read.
 
 checkpoints/step-000000120/state.safetensors   parameters, moments, best weights
                           /state.json          where the run stands, and the checksum of the tensors
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
-import threading
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -27,9 +29,75 @@ from headstart.checkpoints.folder import read_json, read_safetensors
 from headstart.errors import CheckpointError, TrainingError
 from headstart.files import new_folder
 from headstart.parallel import SINGLE, Parallel
-from headstart.training.run_state import RunState
+from headstart.runs.events import Best
+from headstart.training.sharding import copy_into, shard_like
+
+if TYPE_CHECKING:
+    from headstart.training.loop import Loop
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
+
+
+@dataclass
+class RunState:
+    """What the rest of a run depends on. `tensors` by name: `model.…`, `optimizer.…`, `best.…` and `average.…`."""
+
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+
+
+def capture_state(loop: Loop) -> RunState:
+    """A copy of the loop's state."""
+    moments, optimizers = loop.optimizer.state_dict()
+    tensors = {f"model.{name}": p.detach().clone() for name, p in loop.trainable.items()}
+    tensors |= {f"optimizer.{name}": value.clone() for name, value in moments.items()}
+    tensors |= {f"best.{name}": value for name, value in loop.early_stopping.best_weights.items()}
+    if loop.average:
+        tensors |= {f"average.{name}": value.clone() for name, value in loop.average.state_dict().items()}
+    best = loop.early_stopping.best
+    numbers = {
+        "epoch": loop.epoch,
+        "in_epoch": loop.step_in_epoch,
+        "step": loop.step,
+        "tokens": loop.tokens,
+        "shares": loop.micro_batches * loop.parallel.world_size,
+        "bad_steps": loop.bad_steps,
+        "since_best": loop.early_stopping.evaluations_since_best,
+        "best": None if best is None else vars(best),
+        "optimizer": optimizers,
+    }
+    return RunState(tensors, numbers)
+
+
+def restore_state(loop: Loop, state: RunState) -> None:
+    """Let a loop go on from a state that one with the same settings, model and data gave."""
+    numbers = state.numbers
+    loop.epoch, loop.step_in_epoch = numbers["epoch"], numbers["in_epoch"]
+    loop.step, loop.tokens = numbers["step"], numbers["tokens"]
+    loop.micro_batches = math.ceil(numbers["shares"] / loop.parallel.world_size)  # as many in all as there were
+    loop.bad_steps = numbers["bad_steps"]
+    loop.early_stopping.evaluations_since_best = numbers["since_best"]
+    loop.early_stopping.best = None if numbers["best"] is None else Best(**numbers["best"])
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
+    for name, value in state.tensors.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = value.to(loop.model.device)
+    _load_weights(loop.trainable, parts["model"])
+    best_weights = {name: shard_like(loop.trainable[name], value) for name, value in parts["best"].items()}
+    loop.early_stopping.best_weights = best_weights
+    loop.optimizer.load_state_dict(parts["optimizer"], numbers["optimizer"])
+    if loop.average:
+        loop.average.load_state_dict(parts["average"])
+
+
+def _load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    if parameters.keys() != weights.keys():
+        raise TrainingError("the checkpoint is of another model: its parameters have other names")
+    for name, p in parameters.items():
+        if p.shape != weights[name].shape:
+            shapes = f"{tuple(weights[name].shape)}, expected {tuple(p.shape)}"
+            raise TrainingError(f"the checkpoint is of another model: {name} has shape {shapes}")
+        copy_into(p, weights[name])
 
 
 def write_checkpoint(folder: Path, state: RunState, keep: int, parallel: Parallel = SINGLE) -> Path:
@@ -126,15 +194,13 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@dataclass
 class CheckpointWriter:
     """Writes checkpoints in a thread of its own, one at a time, so that training goes on meanwhile."""
 
-    folder: Path
-    keep: int
-    parallel: Parallel = SINGLE
-    _thread: threading.Thread | None = None
-    _errors: list[Exception] = field(default_factory=list)
+    def __init__(self, folder: Path, keep: int, parallel: Parallel = SINGLE) -> None:
+        self.folder, self.keep, self.parallel = folder, keep, parallel
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headstart-save")
+        self._unfinished: Future[Path] | None = None
 
     def save(self, state: RunState) -> None:
         """Begin to write; waits for the one before. A failure of that one is raised here.
@@ -145,18 +211,9 @@ class CheckpointWriter:
             write_checkpoint(self.folder, state, self.keep, self.parallel)
             return
         self.wait()
-        self._thread = threading.Thread(target=self._write, args=(state,), name="headstart-save")
-        self._thread.start()
+        self._unfinished = self._thread.submit(write_checkpoint, self.folder, state, self.keep)
 
     def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._errors:
-            raise self._errors.pop()
-
-    def _write(self, state: RunState) -> None:
-        try:
-            write_checkpoint(self.folder, state, self.keep)
-        except Exception as error:
-            self._errors.append(error)
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
+            unfinished.result()

@@ -1,15 +1,26 @@
-"""What changes over a run: how the learning rate rises and falls, and which layers train."""
+"""What changes over a run, and when: the learning rate, the layers that train, checkpoints, and an early end."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Mapping
 from typing import assert_never
 
+import torch
+from torch import Tensor, nn
+
 from headstart.errors import ModelError
+from headstart.metrics import Scores
 from headstart.model.initialisation import initialise
 from headstart.model.model import Model
+from headstart.parallel import Parallel
+from headstart.runs.events import Best
 from headstart.training.optim import depth_of
-from headstart.training.settings import Schedule
+from headstart.training.settings import EvaluationSettings, SavingSettings, Schedule
+
+LEAST_SECONDS = 30.0  # from one checkpoint to the next, where `save_every` says nothing: at the end of an epoch
+MOST_SECONDS = 600.0  # and within an epoch, however long it is
 
 
 def lr_factor(schedule: Schedule, step: int, total: int, warmup: int) -> float:
@@ -76,3 +87,82 @@ def reinitialise_top(model: Model, count: int) -> None:
         initialise(layer, model.config)
     if count and model.backbone.pooler is not None:
         initialise(model.backbone.pooler, model.config)
+
+
+class SaveSchedule:
+    """When to save a checkpoint, and when to stop because someone asked for it; all processes after the same step.
+
+    Saves every `save_every` steps; or by the clock. `stop_requested` may be set at any time, from a signal too.
+    """
+
+    def __init__(self, settings: SavingSettings, parallel: Parallel, device: torch.device) -> None:
+        self.every, self.parallel, self.device = settings.save_every, parallel, device
+        self.stop_requested = False
+        self.stopped = False  # all processes know of it
+        self.saved_at = time.monotonic()
+        self.seconds = 0.0  # since then, as all processes have it
+        self._synced_at = -1  # the step
+
+    def sync(self, step: int, *, may_wait: bool) -> bool:
+        """Agree on whether to stop after this step, and on how long ago the last checkpoint is (the mean).
+
+        Several processes talk only where they `may_wait`: where the GPU is waited for in any case. Once a step is
+        enough.
+        """
+        seconds = time.monotonic() - self.saved_at
+        if self.parallel.world_size == 1:
+            self.stopped, self.seconds = self.stop_requested, seconds
+        elif may_wait and self._synced_at != step:
+            own = torch.tensor([float(self.stop_requested), seconds], device=self.device)
+            requests, seconds = self.parallel.all_reduce(own).tolist()
+            self.stopped, self.seconds, self._synced_at = requests > 0, seconds / self.parallel.world_size, step
+        return self.stopped
+
+    def is_due(self, *, every_due: bool, epoch_ended: bool, may_wait: bool, last: bool) -> bool:
+        """Whether to save: `every_due` by the number of steps, `last` where nothing will follow."""
+        if self.every is not None:
+            return every_due or last
+        return may_wait and self.seconds >= (LEAST_SECONDS if epoch_ended else MOST_SECONDS)
+
+    def saved(self) -> None:
+        self.saved_at = time.monotonic()
+
+
+class EarlyStopping:
+    """The best evaluation so far, the weights it was of, and whether there has been none better for too long.
+
+    The score named `choose_by` decides: higher is better; a name that ends in "loss" is better lower.
+    """
+
+    def __init__(self, settings: EvaluationSettings, choose_by: str, parameters: Mapping[str, nn.Parameter]) -> None:
+        self.settings, self.choose_by, self.parameters = settings, choose_by, parameters
+        self.best: Best | None = None
+        self.best_weights: dict[str, Tensor] = {}  # none where the last are to be kept
+        self.evaluations_since_best = 0
+
+    @property
+    def out_of_patience(self) -> bool:
+        return self.settings.patience is not None and self.evaluations_since_best >= self.settings.patience
+
+    def update(self, evaluated: Best) -> bool:
+        """Take in an evaluation of the weights; whether it is the best so far."""
+        if self.best is not None and not self._is_better(evaluated.scores, self.best.scores):
+            self.evaluations_since_best += 1
+            return False
+        self.best, self.evaluations_since_best = evaluated, 0
+        if self.settings.weights == "best":
+            self.best_weights = {name: p.detach().clone() for name, p in self.parameters.items()}
+        return True
+
+    def _is_better(self, new: Scores, old: Scores) -> bool:
+        """Ties go to the lower loss, so that a run of equal accuracies does not keep the earliest by accident."""
+        if self.choose_by.endswith("loss"):
+            return new[self.choose_by] < old[self.choose_by]
+        return (new[self.choose_by], -new["loss"]) > (old[self.choose_by], -old["loss"])
+
+    @torch.no_grad()
+    def restore_best(self) -> bool:
+        """Give the parameters their best values; whether there are any."""
+        for name, value in self.best_weights.items():
+            self.parameters[name].copy_(value)
+        return bool(self.best_weights)

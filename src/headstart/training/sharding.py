@@ -8,7 +8,7 @@ functions at the end take plain tensors and DTensors alike.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from headstart.errors import ConfigError
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel
 from headstart.training.objectives import Objective
+from headstart.training.settings import TrainingSettings
 
 
 class LossModule(nn.Module):
@@ -37,30 +38,21 @@ class LossModule(nn.Module):
 
 
 class ParallelModel:
-    """A model with its objective, wrapped for the processes that train it; in a single one, nothing is wrapped.
-
-    `changing`: which parameters train is not the same in every step.
-    """
+    """A model with its objective, wrapped for the processes that train it; in a single one, nothing is wrapped."""
 
     def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        parallel: Parallel = SINGLE,
-        *,
-        shard: bool = False,
-        changing: bool = False,
+        self, model: Model, objective: Objective, settings: TrainingSettings, parallel: Parallel = SINGLE
     ) -> None:
         self.model, self.parallel = model, parallel
         self.loss = LossModule(model, objective)
         self.module: Any = self.loss
-        if shard:
+        if settings.shard:
             if parallel.world_size == 1:
                 raise ConfigError("shard", ["weights are split among processes, and this is one: start it by torchrun"])
             _shard(self.loss, parallel.world_size)  # in place
         elif parallel.world_size > 1:
             # DDP waits for the gradient of every parameter, and must be told where some may have none.
-            unused = changing or not _uses_all_parameters(model)
+            unused = bool(settings.unfreeze) or not _uses_all_parameters(model)
             # Buffers are functions of the config, the same in all processes: nothing needs to be sent.
             since_213 = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
             options: dict[str, Any] = {"forward_sync_buffers" if since_213 else "broadcast_buffers": False}
@@ -168,19 +160,14 @@ def copy_into(x: Tensor, full: Tensor) -> None:
     x.copy_(shard_like(x, full))
 
 
-def total_norm(gradients: Iterable[Tensor], parallel: Parallel) -> Tensor:
+def total_norm(gradients: list[Any], parallel: Parallel) -> Tensor:
     """The norm of all gradients together; each process has a part of those that are sharded."""
-    gradients = list(gradients)
     if not any(_is_sharded(gradient) for gradient in gradients):
         return torch.nn.utils.get_total_norm(gradients)
-    own = torch.nn.utils.get_total_norm([_local(gradient) for gradient in gradients])
+    local = [gradient.to_local() if _is_sharded(gradient) else gradient for gradient in gradients]
+    own = torch.nn.utils.get_total_norm(local)
     return parallel.all_reduce(own.square()).sqrt()
 
 
 def _is_sharded(x: Tensor) -> bool:
     return hasattr(x, "full_tensor")
-
-
-def _local(x: Any) -> Tensor:
-    local: Tensor = x.to_local() if _is_sharded(x) else x
-    return local

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headstart.batches.batch import Batch, micro_batch, rng
+from headstart.batches.batch import Batch, micro_batch, pad_batch, rng
 from headstart.errors import TrainingError
 from headstart.training import cross_entropy_triton
-from headstart.training.hardware import Precision, autocast
+from headstart.training.hardware import autocast
 from headstart.training.moving_average import MovingAverage
 from headstart.training.optim import Optimizers
-from headstart.training.padding import pad_batch
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel, total_norm
 from headstart.wording import reason
@@ -48,7 +47,7 @@ class EagerStepper:
     optimizer: Optimizers
     average: MovingAverage | None
     settings: TrainingSettings
-    precision: Precision
+    precision: torch.dtype
 
     @property
     def device(self) -> torch.device:
@@ -115,7 +114,7 @@ class EagerStepper:
         The optimizer divides by what the norm is over the limit, and skips where something is not finite: nothing is
         read back to decide it.
         """
-        gradients = (p.grad for p in self.parallel_model.model.parameters() if p.grad is not None)
+        gradients = [p.grad for p in self.parallel_model.model.parameters() if p.grad is not None]
         norm = total_norm(gradients, self.parallel_model.parallel)
         values = torch.cat([loss, norm.double()[None]])
         over_limit = (norm / (self.settings.clip or math.inf)).clamp(min=1.0).float()
@@ -126,7 +125,7 @@ class EagerStepper:
     def update_average(self, values: Tensor) -> Tensor:
         """Let the moving average follow. Its weight changes from step to step, so no CUDA graph captures it."""
         if self.average and (values.is_cuda or values.isfinite().all()):
-            self.average.update(self.parallel_model.model)  # on a GPU, where a step was skipped, by weights that stayed
+            self.average.update()  # on a GPU, where a step was skipped, by weights that stayed
         return values
 
     def discard(self) -> None:
@@ -166,8 +165,8 @@ class CudaGraphStepper(EagerStepper):
     pool: Any = None
 
     def __post_init__(self) -> None:
-        dtype = self.precision.dtype
-        self.bf16_copies = None if dtype is None else Bf16Copies(self.parallel_model.module, dtype)
+        exact = self.precision == torch.float32
+        self.bf16_copies = None if exact else Bf16Copies(self.parallel_model.module, self.precision)
 
     def loss_sums(self, part: Batch) -> dict[str, Tensor]:
         return super().loss_sums(part) if self.bf16_copies is None else self.bf16_copies.loss_sums(part)
@@ -307,7 +306,7 @@ def build_stepper(
     optimizer: Optimizers,
     average: MovingAverage | None,
     settings: TrainingSettings,
-    precision: Precision,
+    precision: torch.dtype,
     count_tokens: Callable[[], int],
 ) -> Stepper:
     """The fastest stepper that this run can have; `count_tokens` says about how many tokens the run will see."""

@@ -32,7 +32,6 @@ from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.reading.examples import Text
-from headstart.training.hardware import Precision
 from headstart.training.inference import classify
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explanation import METHODS, AttentionMaps, Explanation, Faithfulness, Method
@@ -158,7 +157,7 @@ def predict_without(
     # Where every word is deleted and there are no special tokens: as an empty text.
     rows = [row if len(row) else classifier.encode([""]).ids.astype(np.int64) for row in rows]
     segments = None if text.segments is None else [text.segments[tokens] for tokens in kept]
-    return classify(classifier.model, EncodedExamples.from_rows(rows, segments), Precision())
+    return classify(classifier.model, EncodedExamples.from_rows(rows, segments), torch.float32)
 
 
 def attention_maps(classifier: TextClassifier, text: TokenizedText) -> AttentionMaps:
