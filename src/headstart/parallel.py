@@ -52,3 +52,8 @@ SINGLE = Parallel()
 def timeout() -> float:
     """Seconds that a process waits for the others."""
     return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

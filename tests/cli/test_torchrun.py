@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from headstart.errors import DataError
+from headstart.store.plan import CHUNK
 from headstart.store.store import Store
-from headstart.store.write import CHUNK, write_store
+from headstart.store.write import write_store
 from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
 

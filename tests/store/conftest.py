@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.store import write
+from headstart.store import plan
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.store.example_corpora import KINDS, made_texts, write_corpus
 
@@ -30,4 +30,4 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "CHUNK", 4000)  # some fifteen chunks for `corpus`
+    monkeypatch.setattr(plan, "CHUNK", 4000)  # some fifteen chunks for `corpus`

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import ConfigError, DataError, HeadstartError, TokenizerError
-from headstart.store import write, writer
+from headstart.store import plan, writer
 from headstart.store.encoder import Encoder
 from headstart.store.plan import id_type
 from headstart.store.store import FILES, Store
@@ -88,9 +88,9 @@ def test_the_number_of_workers_changes_nothing(
 
 KILLED = """
 import sys
-from headstart.store import write, writer
+from headstart.store import plan, write, writer
 from headstart.tokenizers.tokenizer import Tokenizer
-write.CHUNK = 4000
+plan.CHUNK = 4000
 corpus, folder, out, workers = sys.argv[1:]
 write.write_store([corpus], Tokenizer.load(folder), out, valid=0.1, workers=int(workers), skip_bad=True)
 """
@@ -178,7 +178,7 @@ def wait_for(true: Callable[[], bool]) -> bool:
 
 def test_no_moment_is_a_bad_one_to_stop_at(tmp_path: Path, bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop before the first step that writes, then before the second, and so on to the last."""
-    monkeypatch.setattr(write, "CHUNK", 1000)
+    monkeypatch.setattr(plan, "CHUNK", 1000)
     corpus = write_corpus(tmp_path / "corpus.txt", made_texts(20, seed=7))
     write_store([corpus], bpe, tmp_path / "whole", valid=0.3, workers=1)
     whole = contents(tmp_path / "whole")
@@ -273,7 +273,7 @@ def test_damage_to_a_half_written_store_is_mended(
     folder = tmp_path_factory.mktemp("damage")
     corpus = write_corpus(folder / "corpus.txt", made_texts(100, seed=3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "CHUNK", 1000)
+        patch.setattr(plan, "CHUNK", 1000)
         write_store([corpus], bpe, folder / "whole", valid=0.3, workers=1)
         begin(corpus, bpe, folder / "store", 8, valid=0.3)
         path = folder / "store" / name
@@ -552,7 +552,7 @@ def test_two_gigabytes_of_text_in_one_of_memory(tmp_path: Path, bpe: Tokenizer) 
             file.write(f"{chance.random()} " + chance.choice(blocks).replace("5", f"{chance.randrange(10**6)}x") + "\n")
     bpe.save(tmp_path / "tokenizer")
     arguments = [str(corpus), str(tmp_path / "tokenizer"), str(tmp_path / "store"), "2"]
-    script = KILLED.replace("write.CHUNK = 4000", "")
+    script = KILLED.replace("plan.CHUNK = 4000", "")
     process = subprocess.Popen([sys.executable, "-c", script, *arguments])
     peak = 0
     while process.poll() is None:

@@ -25,6 +25,9 @@ TextColumn = Annotated[str | None, typer.Option(help="The column of the text, wh
 SecondColumn = Annotated[str | None, typer.Option(help="The column of the second text of a pair.")]
 LabelColumn = Annotated[str | None, typer.Option(help="The column of the label, where the guess is wrong.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")]
+Corpus = Annotated[
+    list[str], typer.Argument(help="Files, folders or globs: txt, jsonl, csv, tsv, parquet, plain or gz, xz, zst.")
+]
 BlankLines = Annotated[bool, typer.Option("--blank-lines", help="In .txt files blank lines part documents.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

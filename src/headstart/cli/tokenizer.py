@@ -12,7 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from headstart.cli.console import console, log, log_skipped, print_json, table
-from headstart.cli.options import BlankLines, Json, SkipBad, TextColumn
+from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
 from headstart.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ tokenizer_app = typer.Typer(help="Train a tokenizer on text, or look at one.", n
 
 @tokenizer_app.command("train")
 def train(
-    corpus: Annotated[
-        list[str], typer.Argument(help="Files, folders or patterns of text: txt, jsonl, csv, parquet, …")
-    ],
+    corpus: Corpus,
     size: Annotated[int, typer.Option(help="The number of tokens, special ones included.")],
     out: Annotated[Path, typer.Option(help="The folder that gets tokenizer.json.")],
     kind: Annotated[

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,23 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.console import log, print_json, size
-from headstart.cli.options import BlankLines, Json, SkipBad, TextColumn
+from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
 from headstart.cli.torchrun import cores_per_process, process_group
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from headstart.store.store import Store
     from headstart.store.writer import Progress as StoreProgress
 
 
 def tokens(
-    corpus: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CORPUS...", help="Files, folders or globs: txt, jsonl, csv, tsv, parquet, plain or as gz, xz, zst."
-        ),
-    ],
+    corpus: Corpus,
     tokenizer: Annotated[Path, typer.Option(help="A tokenizer folder or file.")],
     out: Annotated[Path, typer.Option(help="The store's folder; begun by an earlier run, it is finished.")],
     valid: Annotated[float, typer.Option(help="The share of documents held out, chosen by their text.")] = 0.01,
@@ -56,7 +47,7 @@ def tokens(
     was_there = (out / "store.json").exists()
     began = time.monotonic()
     try:
-        with process_group() as parallel, _progress_bar(parallel.is_main) as bar:
+        with process_group() as parallel, _ProgressBar(parallel.is_main) as bar:
             store = write_store(
                 corpus,
                 loaded,
@@ -106,33 +97,37 @@ def _repeat_counts(pairs: list[str]) -> dict[str, int]:
 class _ProgressBar:
     """Draws the progress of a store, where stderr is a terminal, and remembers what came last."""
 
-    def __init__(self, bar: Progress) -> None:
-        self._bar, self._began = bar, time.monotonic()
-        self._task = bar.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
+    def __init__(self, wanted: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TimeElapsedColumn
+
+        screen = Console(stderr=True)
+        self._bar = Progress(
+            BarColumn(),
+            "{task.fields[documents]:,} documents",
+            "{task.fields[rate]:,.0f} documents/s",
+            "{task.fields[megabytes]:,.1f} MB",
+            TimeElapsedColumn(),
+            console=screen,
+            transient=True,
+            disable=not (wanted and screen.is_terminal),
+        )
+        self._task = self._bar.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
+        self._began = time.monotonic()
         self.documents = self.kept = 0
+
+    def __enter__(self) -> _ProgressBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
 
     def __call__(self, progress: StoreProgress) -> None:
         self.documents, self.kept = progress.documents, progress.kept
         rate = (self.documents - self.kept) / max(time.monotonic() - self._began, 1e-9)
         fields: dict[str, Any] = {"documents": self.documents, "rate": rate, "megabytes": progress.bytes / 1e6}
         self._bar.update(self._task, completed=progress.bytes, total=progress.total, **fields)
-
-
-@contextmanager
-def _progress_bar(wanted: bool) -> Iterator[_ProgressBar]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        TextColumn("{task.fields[documents]:,} documents"),
-        TextColumn("{task.fields[rate]:,.0f} documents/s"),
-        TextColumn("{task.fields[megabytes]:,.1f} MB"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=screen, transient=True, disable=not (wanted and screen.is_terminal)) as bar:
-        yield _ProgressBar(bar)
 
 
 def _result(store: Store, rate: float | None) -> dict[str, Any]:

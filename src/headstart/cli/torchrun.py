@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headstart.errors import ConfigError
-from headstart.parallel import SINGLE, Parallel
+from headstart.parallel import SINGLE, Parallel, cores
 
 
 @contextmanager
@@ -26,8 +26,7 @@ def cores_per_process() -> int | None:
     """How many cores this process may use, where several of a host share them; None where it has them all."""
     if not _several():
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def require_files(*names: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import HeadstartError
-from headstart.parallel import Parallel
+from headstart.parallel import Parallel, cores
 from headstart.reading.content import split_position
 from headstart.store.store import Counts, checksum
 from headstart.tokenizers.special_tokens import steps
@@ -229,13 +229,9 @@ def encode_chunks(
     """
     rounds = iter(lambda: list(islice(chunks, parallel.world_size)), [])
     own = (group[parallel.rank] if parallel.rank < len(group) else None for group in rounds)
-    with closing(_encode_in_workers(own, encoder, workers or _cores())) as encoded:
+    with closing(_encode_in_workers(own, encoder, workers or cores())) as encoded:
         for own_chunk in encoded:
             yield from (chunk for chunk in parallel.gather(own_chunk) if chunk is not None)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _encode_in_workers(

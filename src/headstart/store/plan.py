@@ -19,6 +19,7 @@ from headstart.reading.skipped import SkippedRows
 from headstart.store.store import FORMAT, checksum
 from headstart.tokenizers.tokenizer import Tokenizer
 
+CHUNK = 1 << 20  # characters of text in a chunk: a fraction of a second's work
 NAMES = {"reading": "options for reading", "sources": "input files"}  # of what is too long for a message
 
 
@@ -53,11 +54,20 @@ class StorePlan:
         }
         return cls(files, modified, manifest)
 
-    def texts(self, skipped: SkippedRows | None) -> Iterator[str]:
+    def chunks(self, skipped: SkippedRows | None) -> Iterator[list[str]]:
+        """The texts of the corpus, about `CHUNK` characters at a time: a function of the texts alone."""
         column, blank_lines = (self.manifest["reading"][name] for name in ("column", "blank_lines"))
+        chunk: list[str] = []
+        length = 0
         for path in self.files:
             for document in read_documents([path], column=column, blank_lines=blank_lines, skipped=skipped):
-                yield document.text
+                chunk.append(document.text)
+                length += len(document.text) + 16  # so that many tiny texts fill a chunk too
+                if length >= CHUNK:
+                    yield chunk
+                    chunk, length = [], 0
+        if chunk:
+            yield chunk
 
     @property
     def text_bytes(self) -> int | None:

@@ -12,7 +12,7 @@ process writes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -26,8 +26,6 @@ from headstart.store.plan import StorePlan
 from headstart.store.store import Store, read_manifest
 from headstart.store.writer import OnProgress, clear_unfinished, open_writer
 from headstart.tokenizers.tokenizer import Tokenizer
-
-CHUNK = 1 << 20  # characters of text in a chunk: a fraction of a second's work
 
 
 def write_store(
@@ -103,23 +101,9 @@ def _existing_store(out: Path, plan: StorePlan) -> Store:
 
 def _chunks(plan: StorePlan, skipped: SkippedRows | None) -> Iterator[list[str]]:
     """The chunks of a corpus; one without a single document is refused here, before anything is written."""
-    chunks = _chunked(plan.texts(skipped))
+    chunks = plan.chunks(skipped)
     first = next(chunks, None)
     if first is None:
         fix = "\n  ".join(["every one was left out:", *map(str, skipped.first)]) if skipped else None
         raise DataError(plan.files[0], "not one document that can be read, expected at least one", fix=fix)
     return chain([first], chunks)
-
-
-def _chunked(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Consecutive texts, about `CHUNK` characters at a time: a function of the texts alone."""
-    chunk: list[str] = []
-    length = 0
-    for text in texts:
-        chunk.append(text)
-        length += len(text) + 16  # so that many tiny texts fill a chunk too
-        if length >= CHUNK:
-            yield chunk
-            chunk, length = [], 0
-    if chunk:
-        yield chunk
