@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from headstart.doctor.findings import Finding, Lengths, RowReference, Severity, Summary, excerpt
 from headstart.doctor.near_duplicates import Sketches, sketch, words
-from headstart.reading.content import content_hash
 from headstart.reading.examples import Example, Examples
+from headstart.reading.split import content_hash
 
 if TYPE_CHECKING:
     from headstart.tokenizers.tokenizer import Tokenizer

@@ -16,12 +16,11 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from headstart.errors import DataError
-from headstart.reading.columns import Columns, choose_columns
+from headstart.reading.columns import choose_columns
 from headstart.reading.lines import COMPRESSIONS, base_suffix, check_suffix, decode, decode_line, open_bytes, read_lines
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
@@ -155,11 +154,18 @@ class _Reader:
         return self._piece_rows(suffix) if suffix else self._folder_rows()
 
     def _table_rows(self, text: str | None, second: str | None, label: str | None) -> Iterator[Example]:
-        with open_table(self.path, self.skipped) as table:
+        path = self.path
+        with open_table(path, self.skipped) as table:
             columns = choose_columns(table, text, second, label, labelled=self.labelled)
             for note in (*table.notes, *columns.notes):
                 self.log(note)
-            parse = partial(_table_example, self.path, columns)
+
+            def parse(line: int, cells: Cells) -> Example:
+                row = dict(zip(columns.names, cells, strict=True))
+                label = None if columns.label is None else _parse_label(row[columns.label], columns.label, path, line)
+                second = None if columns.second is None else as_text(row[columns.second], columns.second, path, line)
+                return Example(as_text(row[columns.text], columns.text, path, line), label, second, str(path), line)
+
             yield from parse_rows(parse, table.rows(columns.names), self.skipped)
 
     def _line_rows(self) -> Iterator[Example]:
@@ -227,13 +233,6 @@ class _Reader:
             if not files:
                 self.log(f"no .txt files in {folder}: left aside")
             yield from parse_rows(parse, ((1, path) for path in files), self.skipped)
-
-
-def _table_example(path: Path, columns: Columns, line: int, cells: Cells) -> Example:
-    values = dict(zip(columns.names, cells, strict=True))
-    label = None if columns.label is None else _parse_label(values[columns.label], columns.label, path, line)
-    second = None if columns.second is None else as_text(values[columns.second], columns.second, path, line)
-    return Example(as_text(values[columns.text], columns.text, path, line), label, second, str(path), line)
 
 
 def _parse_label(value: object, name: str, path: Path, line: int) -> str:

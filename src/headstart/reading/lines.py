@@ -15,7 +15,7 @@ import lzma
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -152,13 +152,13 @@ def decode_line(raw: bytes, path: Path, line: int) -> str:
     return decode(raw, path, line).removesuffix("\n").removesuffix("\r")
 
 
-def read_lines(path: Path, skipped: SkippedRows | None = None) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, skipped: SkippedRows | None = None) -> Generator[tuple[int, str]]:
     """The lines of a file, counted from 1, without their ends."""
     with open_bytes(path) as stream:
         yield from parse_rows(lambda line, raw: (line, decode_line(raw, path, line)), enumerate(stream, 1), skipped)
 
 
-class Lines:
+class Lines(Iterator[str]):
     """The lines of a file with their ends, for `csv.reader`; unlike a generator it can go on after a bad line."""
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
@@ -166,9 +166,6 @@ class Lines:
         # A generator ends at an error of the stream; the stream itself would raise the same error for ever.
         self._numbered = (numbered for numbered in enumerate(stream, 1))
         self.number = 0  # of the last line read
-
-    def __iter__(self) -> Iterator[str]:
-        return self
 
     def __next__(self) -> str:
         self.number, raw = next(self._numbered)

@@ -14,12 +14,12 @@ import io
 import json
 import re
 import reprlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,9 +58,16 @@ class Table:
 @contextmanager
 def open_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
     """A csv, tsv, jsonl or parquet file as a `Table`; bad rows are collected in `skipped`, or raised."""
-    openers = {".csv": _open_csv, ".jsonl": _open_jsonl, ".parquet": _open_parquet, ".tsv": _open_tsv}
-    with openers[check_suffix(path, TABLE_SUFFIXES)](path, skipped) as table:
-        yield table
+    suffix = check_suffix(path, TABLE_SUFFIXES)
+    if suffix == ".jsonl":
+        with closing(read_lines(path, skipped)) as numbered:
+            yield _json_table(path, numbered, skipped)
+    elif suffix == ".parquet":
+        with open_seekable(path) as file:
+            yield _parquet_table(path, file, skipped)
+    else:
+        with open_bytes(path) as stream:
+            yield (_csv_table if suffix == ".csv" else _tsv_table)(path, stream, skipped)
 
 
 def as_text(value: object, name: str, path: Path, line: int) -> str:
@@ -114,13 +121,7 @@ def _is_text(value: object) -> bool:
 # jsonl
 
 
-@contextmanager
-def _open_jsonl(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    with closing(_json_records(path, skipped)) as records:
-        yield _table(path, None, records)
-
-
-def _json_records(path: Path, skipped: SkippedRows | None) -> Generator[_Record, None, None]:
+def _json_table(path: Path, numbered: Iterator[tuple[int, str]], skipped: SkippedRows | None) -> Table:
     def parse(line: int, text: str) -> _Record:
         try:
             record = json.loads(text)
@@ -133,36 +134,32 @@ def _json_records(path: Path, skipped: SkippedRows | None) -> Generator[_Record,
             problem = f"JSON that cannot be read: {reason(error)}"
         raise bad_row(path, line, problem, "write one object a line, whole")
 
-    lines = (numbered for numbered in read_lines(path, skipped) if numbered[1].strip())
-    yield from parse_rows(parse, lines, skipped)
+    lines = ((line, text) for line, text in numbered if text.strip())
+    return _table(path, None, parse_rows(parse, lines, skipped))
 
 
 # csv and tsv
 
 
-@contextmanager
-def _open_csv(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
+def _csv_table(path: Path, stream: BinaryIO, skipped: SkippedRows | None) -> Table:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
-    with open_bytes(path) as stream:
-        first_line = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
-        separator = next((mark for mark in (",", ";", "\t") if mark.encode() in first_line), ",")
-        lines = Lines(path, stream)
-        reader = map(_empty_if_blank, csv.reader(lines, delimiter=separator, strict=True))
-        fix = f"put quotes around a text that holds {separator!r} or a line break"
-        notes = [] if separator == "," else [f"the columns are separated by {separator!r}"]
-        yield _table_with_header(reader, lines, fix, skipped, notes)
+    first_line = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
+    separator = next((mark for mark in (",", ";", "\t") if mark.encode() in first_line), ",")
+    lines = Lines(path, stream)
+    reader = map(_empty_if_blank, csv.reader(lines, delimiter=separator, strict=True))
+    fix = f"put quotes around a text that holds {separator!r} or a line break"
+    notes = [] if separator == "," else [f"the columns are separated by {separator!r}"]
+    return _table_with_header(reader, lines, fix, skipped, notes)
 
 
 def _empty_if_blank(fields: list[str]) -> list[str]:
     return fields if len(fields) > 1 or "".join(fields).strip() else []
 
 
-@contextmanager
-def _open_tsv(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    with open_bytes(path) as stream:
-        lines = Lines(path, stream)
-        fix = "a .tsv row is one line; where quotes hold tabs or line breaks, rename the file to .csv"
-        yield _table_with_header(map(_split_tsv, lines), lines, fix, skipped)
+def _tsv_table(path: Path, stream: BinaryIO, skipped: SkippedRows | None) -> Table:
+    lines = Lines(path, stream)
+    fix = "a .tsv row is one line; where quotes hold tabs or line breaks, rename the file to .csv"
+    return _table_with_header(map(_split_tsv, lines), lines, fix, skipped)
 
 
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
@@ -216,27 +213,23 @@ def _rows(reader: Iterator[list[str]], lines: Lines, skipped: SkippedRows | None
 # parquet
 
 
-@contextmanager
-def _open_parquet(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
-    def parse(row: int, cells: Cells) -> tuple[int, Cells]:
-        return row, tuple(decode(cell, path, row) if isinstance(cell, bytes) else cell for cell in cells)
-
-    with open_seekable(path) as source:
-        with _parquet_errors(path):
-            file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold a whole row group
-            schema = file.schema_arrow
-
-        def rows(names: Sequence[str]) -> Iterator[tuple[int, Cells]]:
-            return parse_rows(parse, enumerate(_parquet_cells(file, names, path), 1), skipped)
-
-        text_columns = tuple(column.name for column in schema if _is_string(column.type))
-        yield Table(path, tuple(schema.names), text_columns, rows)
-
-
-def _parquet_cells(file: pq.ParquetFile, names: Sequence[str], path: Path) -> Iterator[Cells]:
+def _parquet_table(path: Path, source: BinaryIO, skipped: SkippedRows | None) -> Table:
     with _parquet_errors(path):
-        for batch in file.iter_batches(batch_size=1024, columns=list(names)):
-            yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
+        file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold a whole row group
+        schema = file.schema_arrow
+
+    def cells(names: Sequence[str]) -> Iterator[Cells]:
+        with _parquet_errors(path):
+            for batch in file.iter_batches(batch_size=1024, columns=list(names)):
+                yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
+
+    def parse(row: int, values: Cells) -> tuple[int, Cells]:
+        return row, tuple(decode(value, path, row) if isinstance(value, bytes) else value for value in values)
+
+    text_columns = tuple(column.name for column in schema if _is_string(column.type))
+    return Table(
+        path, tuple(schema.names), text_columns, lambda names: parse_rows(parse, enumerate(cells(names), 1), skipped)
+    )
 
 
 def _values(array: pa.Array) -> list[object]:

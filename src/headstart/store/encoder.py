@@ -30,7 +30,7 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.parallel import Parallel, cores
-from headstart.reading.content import split_position
+from headstart.reading.split import split_position
 from headstart.store.store import Counts, checksum
 from headstart.tokenizers.special_tokens import steps
 from headstart.tokenizers.tokenizer import Tokenizer
