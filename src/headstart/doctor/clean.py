@@ -10,7 +10,7 @@ from pathlib import Path
 from headstart.doctor.splits import Split, named_splits
 from headstart.errors import DataError
 from headstart.files import new_folder
-from headstart.reading.examples import Example, Examples
+from headstart.reading.examples import Examples
 
 
 def clean(
@@ -39,7 +39,7 @@ def _reason(split: Split, row: int, later_keys: set[int | None]) -> str | None:
         return "empty"
     if key in later_keys:
         return "leak"
-    if len(split.labels_of(key)) > 1:
+    if len({split.rows[same].label for same in split.rows_by_key[key]}) > 1:
         return "conflict"
     return "duplicate" if split.rows_by_key[key][0] != row else None
 
@@ -59,10 +59,7 @@ def write_splits(splits: Mapping[str, Examples], out: Path) -> None:
     with new_folder(out) as unfinished:
         for name, examples in splits.items():
             with (unfinished / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(_json_line(row) for row in examples.rows)
-
-
-def _json_line(row: Example) -> str:
-    values = {"text": row.text, "second": row.second, "label": row.label}
-    given = {name: value for name, value in values.items() if value is not None}
-    return json.dumps(given, ensure_ascii=False) + "\n"
+                for row in examples.rows:
+                    values = {"text": row.text, "second": row.second, "label": row.label}
+                    given = {name: value for name, value in values.items() if value is not None}
+                    file.write(json.dumps(given, ensure_ascii=False) + "\n")

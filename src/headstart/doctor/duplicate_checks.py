@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from headstart.doctor.findings import Finding, Severity
 from headstart.doctor.near_duplicates import THRESHOLD, near_duplicates, similarity
@@ -59,14 +59,12 @@ def leaks(splits: Sequence[Split]) -> Iterator[Finding]:
 
 def near_leaks(splits: Sequence[Split]) -> Iterator[Finding]:
     for split, other in _split_pairs(splits):
-        pairs = (pair for pair in _near_pairs(split, other) if split.keys[pair[0]] not in other.rows_by_key)
-        yield from _near_finding("near-leak", "warning", split, other, pairs, f"one in {other.name}")
+        yield from _near_finding("near-leak", "warning", split, other, f"one in {other.name}")
 
 
 def near_duplicates_within(splits: Sequence[Split]) -> Iterator[Finding]:
     for split in splits:
-        pairs = ((later, earlier, jaccard) for earlier, later, jaccard in _near_pairs(split, None))
-        yield from _near_finding("near-duplicate", "note", split, split, pairs, "an earlier one")
+        yield from _near_finding("near-duplicate", "note", split, split, "an earlier one")
 
 
 def _split_pairs(splits: Sequence[Split]) -> Iterator[tuple[Split, Split]]:
@@ -77,35 +75,34 @@ def _split_pairs(splits: Sequence[Split]) -> Iterator[tuple[Split, Split]]:
             yield by_name[name], by_name[other]
 
 
-_NearPair = tuple[int, int, float]  # a row, another row, and their Jaccard similarity
-
-
-def _near_pairs(split: Split, other: Split | None) -> Iterator[_NearPair]:
-    """Near duplicates among the first rows of each key. Of a sentence pair, both texts must be near."""
-    pairs = any(row.second is not None for row in split.rows)
-    # A sketch holds both texts as one; the shingles across their border may lower the similarity a little.
-    threshold = THRESHOLD - 0.1 if pairs else THRESHOLD
-    right_split = split if other is None else other
-    for near in near_duplicates(split.sketches, None if other is None else other.sketches, threshold=threshold):
-        left, right = split.first_rows[near.left], right_split.first_rows[near.right]
-        one, two = split.rows[left], right_split.rows[right]
-        texts = ((one.text, two.text), (one.second or "", two.second or ""))
-        if not pairs or all(similarity(*both) >= THRESHOLD for both in texts):
-            yield left, right, near.jaccard
-
-
-def _near_finding(
-    kind: str, severity: Severity, split: Split, other: Split, pairs: Iterable[_NearPair], what: str
-) -> Iterator[Finding]:
-    """The finding about rows of `split` (each the first of its key) that have a near duplicate in `other`."""
-    nearest: dict[int, tuple[int, float]] = {}
-    for row, partner, jaccard in pairs:
-        if row not in nearest or jaccard > nearest[row][1]:
-            nearest[row] = (partner, jaccard)
-    partners = {row: partner for first, (partner, _) in nearest.items() for row in split.rows_by_key[split.keys[first]]}
+def _near_finding(kind: str, severity: Severity, split: Split, other: Split, what: str) -> Iterator[Finding]:
+    """The finding about rows of `split` that have a near duplicate in `other`, which may be the split itself."""
+    nearest = _nearest(split, other)
+    partners = {row: partner for first, partner in nearest.items() for row in split.rows_by_key[split.keys[first]]}
     hits = [Hit(split, row, partner=Hit(other, partners[row])) for row in sorted(partners)]
     conflicting = sum(split.rows[row].label != other.rows[partner].label for row, partner in partners.items())
     labels = f", {conflicting} of them under another label" if conflicting else ""
     problem = f"is|are nearly the same as {what}{labels}"
     advice = "read a few pairs: drop the copies, unless the small difference is what the label is about"
     yield from rows_finding(kind, severity, [split], hits, problem, advice)
+
+
+def _nearest(split: Split, other: Split) -> dict[int, int]:
+    """The nearest duplicate in `other` for the first row of each key. Of a sentence pair, both texts must be near."""
+    pairs = any(row.second is not None for row in split.rows)
+    # A sketch holds both texts as one; the shingles across their border may lower the similarity a little.
+    threshold = THRESHOLD - 0.1 if pairs else THRESHOLD
+    within = other is split
+    nearest: dict[int, tuple[float, int]] = {}
+    for near in near_duplicates(split.sketches, None if within else other.sketches, threshold=threshold):
+        row, partner = (near.right, near.left) if within else (near.left, near.right)
+        row, partner = split.first_rows[row], other.first_rows[partner]
+        if not within and split.keys[row] in other.rows_by_key:
+            continue  # a leak, reported as such
+        one, two = split.rows[row], other.rows[partner]
+        texts = ((one.text, two.text), (one.second or "", two.second or ""))
+        if pairs and any(similarity(*both) < THRESHOLD for both in texts):
+            continue
+        if row not in nearest or near.jaccard > nearest[row][0]:
+            nearest[row] = near.jaccard, partner
+    return {row: partner for row, (_, partner) in nearest.items()}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from headstart.doctor import duplicate_checks, label_checks, text_checks
 from headstart.doctor.findings import SEVERITIES, Finding, Report
-from headstart.doctor.splits import Split, count_tokens, named_splits
+from headstart.doctor.splits import Split, named_splits
 from headstart.errors import ConfigError
 from headstart.reading.examples import Examples
 
@@ -56,22 +56,20 @@ def examine(
     """Run every check on the splits that are given; those about tokens only with a tokenizer."""
     if window < 1:
         raise ConfigError("doctor", [f"the window is {window} tokens, expected at least 1"])
-    splits = named_splits(train, valid, test)
+    splits = named_splits(train, valid, test, tokenizer)
     findings = [finding for check in CHECKS for finding in check(splits)]
     unexamined = []
     if len(splits) == 1:
         unexamined.append("leaks between splits: give the others with --valid and --test")
     if tokenizer is None:
-        tokens_missing = "rows longer than the model's window, and unknown tokens: give the tokenizer with --tokenizer"
-        unexamined.append(tokens_missing)
-        summaries = [split.summary(None) for split in splits]
+        unexamined.append(
+            "rows longer than the window, and unknown tokens: give the tokenizer with --tokenizer"
+        )
     else:
-        tokens = [count_tokens(split, tokenizer) for split in splits]
-        findings += text_checks.truncated_rows(splits, tokens, window)
-        findings += text_checks.unknown_tokens(splits, tokens, tokenizer)
-        summaries = [split.summary(counted) for split, counted in zip(splits, tokens, strict=True)]
+        findings += text_checks.truncated_rows(splits, window)
+        findings += text_checks.unknown_tokens(splits, tokenizer)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return Report(tuple(summaries), tuple(findings), tuple(unexamined))
+    return Report(tuple(split.summary() for split in splits), tuple(findings), tuple(unexamined))
 
 
 def leaked_rows(train: Examples, valid: Examples | None, test: Examples) -> set[int]:

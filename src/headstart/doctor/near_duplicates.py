@@ -185,25 +185,17 @@ def _signatures(shingles: NDArray[np.uint64], starts: NDArray[np.int64]) -> NDAr
 
 def _candidates(left: Sketches, right: Sketches | None) -> NDArray[np.int64]:
     """Pairs that share a bucket in at least one band, (P, 2), each once and in order."""
-    pairs = []
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
     for band in range(BANDS):
         rows, keys = _buckets(left, band)
-        if right is None:
-            for step in range(1, min(BUCKET_LIMIT, len(keys) - 1) + 1):  # each with those after it
-                same = np.flatnonzero(keys[step:] == keys[:-step])
-                if not len(same):
-                    break
-                pairs.append(np.stack([rows[same], rows[same + step]], axis=1))
-        else:
-            others, wanted = _buckets(right, band)
-            first, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
-            for step in range(BUCKET_LIMIT):
-                same = np.flatnonzero(first + step < end)
-                if not len(same):
-                    break
-                pairs.append(np.stack([rows[first[same] + step], others[same]], axis=1))
-    if not pairs:
-        return np.zeros((0, 2), dtype=np.int64)
+        others, wanted = (rows, keys) if right is None else _buckets(right, band)
+        first, end = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+        if right is None:  # each with those before it
+            end = np.arange(len(keys))
+            first = np.maximum(first, end - BUCKET_LIMIT)
+        for step in range(min(BUCKET_LIMIT, int((end - first).max(initial=0)))):
+            same = np.flatnonzero(first + step < end)
+            pairs.append(np.stack([rows[first[same] + step], others[same]], axis=1))
     unique: NDArray[np.int64] = np.unique(np.concatenate(pairs), axis=0)
     return unique
 

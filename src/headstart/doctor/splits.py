@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headstart.tokenizers.tokenizer import Tokenizer
 
 SHOWN = 5  # rows to look at, for each finding
+TOKENIZER_BATCH = 1000  # rows
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Split:
 
     name: str
     examples: Examples
+    tokenizer: Tokenizer | None = None
 
     @property
     def rows(self) -> tuple[Example, ...]:
@@ -67,19 +69,22 @@ class Split:
         counts = Counter(row.label for row in self.rows)
         return Counter({label: counts[label] for label in self.examples.class_names})
 
-    def labels_of(self, key: int | None) -> set[str | None]:
-        return {self.rows[row].label for row in self.rows_by_key[key]}
+    @cached_property
+    def tokens(self) -> Tokens:
+        counts = [] if self.tokenizer is None else list(_count_tokens(self.rows, self.tokenizer))
+        return Tokens(*np.array(counts, np.int64).reshape(-1, 3).T)
 
-    def summary(self, tokens: Tokens | None) -> Summary:
+    def summary(self) -> Summary:
         balance = {label: count / self.label_counts.total() for label, count in self.label_counts.items()}
-        token_lengths = None if tokens is None else _lengths(tokens.lengths)
-        words = _lengths(self.word_counts)
-        return Summary(self.name, len(self.rows), dict(self.label_counts), balance, words, token_lengths)
+        words, tokens = _lengths(self.word_counts), None if self.tokenizer is None else _lengths(self.tokens.lengths)
+        return Summary(self.name, len(self.rows), dict(self.label_counts), balance, words, tokens)
 
 
-def named_splits(train: Examples, valid: Examples | None, test: Examples | None) -> list[Split]:
+def named_splits(
+    train: Examples, valid: Examples | None, test: Examples | None, tokenizer: Tokenizer | None = None
+) -> list[Split]:
     given = {"train": train, "valid": valid, "test": test}
-    return [Split(name, examples) for name, examples in given.items() if examples is not None]
+    return [Split(name, examples, tokenizer) for name, examples in given.items() if examples is not None]
 
 
 def _is_empty(row: Example) -> bool:
@@ -104,24 +109,23 @@ def _lengths(values: NDArray[np.int64]) -> Lengths:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a split."""
+    """How many tokens each row has."""
 
     lengths: NDArray[np.int64]  # (rows,) with the special tokens
+    content: NDArray[np.int64]  # (rows,) without them
     unknown: NDArray[np.int64]  # (rows,)
-    total: int  # without the special tokens
 
 
-def count_tokens(split: Split, tokenizer: Tokenizer, batch: int = 1000) -> Tokens:
-    lengths, unknown, total = [], [], 0
-    for begin in range(0, len(split.rows), batch):
-        rows = split.rows[begin : begin + batch]
-        first = tokenizer.encode_batch([row.text for row in rows])
-        second = tokenizer.encode_batch([row.second or "" for row in rows])
-        for row, ids, second_ids in zip(rows, first, second, strict=True):
-            lengths.append(len(tokenizer.wrap(ids, None if row.second is None else second_ids)[0]))
-            unknown.append(0 if tokenizer.unknown is None else (ids + second_ids).count(tokenizer.unknown))
-            total += len(ids) + len(second_ids)
-    return Tokens(np.array(lengths, np.int64), np.array(unknown, np.int64), total)
+def _count_tokens(rows: Sequence[Example], tokenizer: Tokenizer) -> Iterator[tuple[int, int, int]]:
+    """The fields of `Tokens` for each row."""
+    for begin in range(0, len(rows), TOKENIZER_BATCH):
+        batch = rows[begin : begin + TOKENIZER_BATCH]
+        first = tokenizer.encode_batch([row.text for row in batch])
+        second = tokenizer.encode_batch([row.second or "" for row in batch])
+        for row, ids, second_ids in zip(batch, first, second, strict=True):
+            length = len(tokenizer.wrap(ids, None if row.second is None else second_ids)[0])
+            unknown = 0 if tokenizer.unknown is None else (ids + second_ids).count(tokenizer.unknown)
+            yield length, len(ids) + len(second_ids), unknown
 
 
 # Hits

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headstart.doctor.findings import Finding, Severity, percent
-from headstart.doctor.splits import SHOWN, Hit, Split, Tokens, rows_finding, shown_text
+from headstart.doctor.splits import SHOWN, Hit, Split, rows_finding, shown_text
 
 if TYPE_CHECKING:
     from headstart.tokenizers.tokenizer import Tokenizer
@@ -99,31 +99,27 @@ def damaged_characters(splits: Sequence[Split]) -> Iterator[Finding]:
 # Tokens
 
 
-def truncated_rows(splits: Sequence[Split], tokens: Sequence[Tokens], window: int) -> Iterator[Finding]:
-    lengths = np.concatenate([counted.lengths for counted in tokens])
+def truncated_rows(splits: Sequence[Split], window: int) -> Iterator[Finding]:
+    lengths = np.concatenate([split.tokens.lengths for split in splits])
     long = lengths[lengths > window]
     truncated, total = int((long - window).sum()), int(lengths.sum())
-    hits = [
-        Hit(split, row)
-        for split, counted in zip(splits, tokens, strict=True)
-        for row in np.flatnonzero(counted.lengths > window).tolist()
-    ]
+    hits = [Hit(split, row) for split in splits for row in np.flatnonzero(split.tokens.lengths > window).tolist()]
     problem = (
         f"is|are longer than the window of {window} tokens: {percent(truncated, int(long.sum()))} of their tokens "
         f"are cut, {percent(truncated, total)} of all"
     )
     advice = "take a longer window if the model has one, or see whether the cut end is where the label is told"
-    severity: Severity = "warning" if truncated / max(1, total) >= MANY else "note"
+    severity: Severity = "warning" if truncated >= MANY * total else "note"
     yield from rows_finding("cut", severity, splits, hits, problem, advice)
 
 
-def unknown_tokens(splits: Sequence[Split], tokens: Sequence[Tokens], tokenizer: Tokenizer) -> Iterator[Finding]:
-    unknown = sum(int(counted.unknown.sum()) for counted in tokens)
-    total = sum(counted.total for counted in tokens)
+def unknown_tokens(splits: Sequence[Split], tokenizer: Tokenizer) -> Iterator[Finding]:
+    unknown = sum(int(split.tokens.unknown.sum()) for split in splits)
+    total = sum(int(split.tokens.content.sum()) for split in splits)
     hits = [
         Hit(split, row, at=_first_unknown(shown_text(split.rows[row]), tokenizer) if i < SHOWN else 0)
-        for split, counted in zip(splits, tokens, strict=True)
-        for i, row in enumerate(np.flatnonzero(counted.unknown).tolist())
+        for split in splits
+        for i, row in enumerate(np.flatnonzero(split.tokens.unknown).tolist())
     ]
     problem = f"has|have tokens unknown to the tokenizer, {percent(unknown, total)} of all tokens"
     advice = "if they matter, train a tokenizer on this text, or take one with a byte fallback"
