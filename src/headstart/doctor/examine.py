@@ -63,7 +63,7 @@ def examine(
         unexamined.append("leaks between splits: give the others with --valid and --test")
     if tokenizer is None:
         unexamined.append(
-            "rows longer than the window, and unknown tokens: give the tokenizer with --tokenizer"
+            "rows longer than the model's window, and unknown tokens: give the tokenizer with --tokenizer"
         )
     else:
         findings += text_checks.truncated_rows(splits, window)
