@@ -16,9 +16,9 @@ from headstart.checkpoints.distilbert import DISTILBERT
 from headstart.checkpoints.family import Family
 from headstart.checkpoints.folder import (
     CONFIG,
+    FORMAT,
     WEIGHTS,
     Checkpoint,
-    is_headstart_folder,
     load,
     load_weights,
     model_folder,
@@ -44,7 +44,7 @@ def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
     """A model from a model folder, a run folder, a `transformers` folder, the lab's `.pt`, or a hub name."""
     path = model_folder(Path(source))
     if path.is_dir():
-        return load(path) if is_headstart_folder(path) else read_transformers(path)
+        return load(path) if read_json(path / CONFIG).get("format") == FORMAT else read_transformers(path)
     if path.is_file():
         return read_lab(path, heads=heads)
     return read_transformers(fetch(str(source)))
@@ -144,7 +144,11 @@ def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
 
 def _head_kind(theirs: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, where: str) -> str:
     """The kind of head by its class, corrected where the file holds more or less than its class says."""
-    kind = family.head_kind(next(iter(theirs.get("architectures") or []), None), where)
+    architecture = next(iter(theirs.get("architectures") or []), family.architectures["none"])
+    kind = next((kind for kind, name in family.architectures.items() if name == architecture), None)
+    if kind is None:
+        known = f"known for {family.name}: {', '.join(family.architectures.values())}"
+        raise CheckpointError(f"{where}: a model of class {architecture} is not known; {known}")
     if kind == "masked" and "cls.seq_relationship.weight" in tensors:  # the first BERT files name the smaller class
         kind = "masked+next-sentence"
     if kind == "masked" and _head_roots(family, kind).isdisjoint(name.split(".")[0] for name in tensors):
@@ -174,7 +178,7 @@ def _normalise_names(tensors: Mapping[str, Tensor], family: Family, kind: str) -
 
 def _head_roots(family: Family, kind: str) -> set[str]:
     """The first parts of the names of the head's tensors."""
-    return {str(getattr(theirs, "name", theirs)).split(".")[0] for theirs in family.heads.get(kind, {}).values()}
+    return {str(theirs).split(".")[0] for theirs in family.heads.get(kind, {}).values()}
 
 
 def _without_tied_copies(tensors: Mapping[str, Tensor], family: Family, where: Path) -> dict[str, Tensor]:

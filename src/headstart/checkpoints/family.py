@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headstart import config as configs
-from headstart.checkpoints.keymap import Source, Table, Transposed, sources
+from headstart.checkpoints.keymap import Source, Table, sources
+from headstart.config import Family as FamilyName
 from headstart.config import HeadConfig, ModelConfig
 from headstart.errors import CheckpointError
 from headstart.model.model import Model
@@ -33,7 +33,7 @@ def _same(settings: Mapped) -> Mapped:
 class Family:
     """A table for each thing that differs. `complete` and `reduce` do what a table of names cannot say."""
 
-    name: configs.Family  # their model_type
+    name: FamilyName  # their model_type
     fixed: Mapped  # settings of ours that every model of the family has
     settings: Mapping[str, str]  # our name → their name
     required: Mapped  # settings of theirs that must have this value where they are given
@@ -82,27 +82,14 @@ class Family:
             raise CheckpointError(f"a {self.name} model cannot have {', '.join(different)}: export it another way")
         return theirs
 
-    def head_kind(self, architecture: str | None, where: str) -> str:
-        """The kind of our head that their class has."""
-        if architecture is None:
-            return "none"
-        for kind, name in self.architectures.items():
-            if name == architecture:
-                return kind
-        known = ", ".join(self.architectures.values())
-        raise CheckpointError(f"{where}: a model of class {architecture} is not known; known for {self.name}: {known}")
-
     def tensor_sources(self, model: Model) -> dict[str, Source]:
         """Where each tensor of `model` comes from in a file of this family."""
         kind = "none" if model.head_config is None else model.head_config.kind
         if kind not in self.architectures:
             raise CheckpointError(f"a {self.name} model with a {kind} head has no published form")
-        prefix = "" if kind == "none" else self.prefix
-        table: dict[str, Any] = {
-            f"backbone.{ours}": _prefixed(theirs, prefix) for ours, theirs in self.backbone.items()
-        }
+        table = {f"backbone.{ours}": theirs for ours, theirs in self.backbone.items()}
         table |= {f"head.{ours}": theirs for ours, theirs in self.heads.get(kind, {}).items()}
-        return sources(model.state_dict(), table)
+        return sources(model.state_dict(), table, "" if kind == "none" else self.prefix)
 
     def architecture(self, head: HeadConfig | None) -> str:
         return self.architectures["none" if head is None else head.kind]
@@ -110,11 +97,3 @@ class Family:
 
 # Settings that older configs leave out, since they had a default then.
 _OPTIONAL = {"dropout", "attention_dropout", "norm_epsilon", "activation", "segments", "feed_forward"}
-
-
-def _prefixed(theirs: Any, prefix: str) -> Any:
-    if isinstance(theirs, tuple):
-        return tuple(prefix + name for name in theirs)
-    if isinstance(theirs, Transposed):
-        return Transposed(prefix + theirs.name)
-    return prefix + theirs

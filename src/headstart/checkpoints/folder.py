@@ -98,11 +98,6 @@ def model_folder(folder: Path) -> Path:
     return inside if not (folder / CONFIG).exists() and (inside / CONFIG).is_file() else folder
 
 
-def is_headstart_folder(folder: Path) -> bool:
-    """Whether the folder says that it is a headstart model."""
-    return (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("format") == FORMAT
-
-
 def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> Model:
     """Give an empty model its weights, in float32 and evaluation mode; names, shapes and types are checked."""
     expected = model.state_dict()

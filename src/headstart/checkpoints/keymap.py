@@ -20,14 +20,11 @@ from torch import Tensor
 from headstart.errors import CheckpointError
 
 
-@dataclass(frozen=True)
-class Transposed:
+class Transposed(str):
     """Their matrix is (in, out), as GPT-2's `Conv1D` has it, and ours (out, in); biases are alike."""
 
-    name: str
 
-
-Theirs = str | tuple[str, str, str] | Transposed
+Theirs = str | tuple[str, str, str]
 Table = Mapping[str, Theirs]
 
 
@@ -39,30 +36,27 @@ class Source:
     transposed: bool = False
 
 
-def sources(ours: Iterable[str], table: Table) -> dict[str, Source]:
-    """For each of our tensor names, the names of theirs that it is made of.
+def sources(ours: Iterable[str], table: Table, backbone_prefix: str = "") -> dict[str, Source]:
+    """For each of our tensor names, the names of theirs that it is made of; those of the backbone get the prefix.
 
     >>> table = {"layers.{i}.attention.qkv": ("h.{i}.q", "h.{i}.k", "h.{i}.v")}
     >>> sources(["layers.3.attention.qkv.weight"], table)["layers.3.attention.qkv.weight"].names
     ('h.3.q.weight', 'h.3.k.weight', 'h.3.v.weight')
     """
-    return {name: _source(name, table) for name in ours}
-
-
-def _source(name: str, table: Table) -> Source:
-    number = re.search(r"\.(\d+)\.", name)
-    general = name.replace(number[0], ".{i}.", 1) if number else name
-    layer = number[1] if number else ""
-    if general in table:  # a single parameter, such as a head's bias
-        theirs, leaf = table[general], ""
-    else:
-        stem, _, leaf = general.rpartition(".")
-        if stem not in table:
+    found = {}
+    for name in ours:
+        number = re.search(r"\.(\d+)\.", name)
+        general = name.replace(number[0], ".{i}.", 1) if number else name
+        # The table names a module, or a single parameter such as a head's bias.
+        entry, dot, leaf = (general, "", "") if general in table else general.rpartition(".")
+        if entry not in table:
             raise CheckpointError(f"this family has no place for our tensor {name!r}")
-        theirs, leaf = table[stem], f".{leaf}"
-    names = theirs if isinstance(theirs, tuple) else (theirs.name if isinstance(theirs, Transposed) else theirs,)
-    full = tuple(n.replace("{i}", layer) + leaf for n in names)
-    return Source(full, isinstance(theirs, Transposed) and leaf == ".weight")
+        theirs = table[entry]
+        prefix, layer = backbone_prefix if name.startswith("backbone.") else "", number[1] if number else ""
+        parts = theirs if isinstance(theirs, tuple) else (theirs,)
+        names = tuple(prefix + part.replace("{i}", layer) + dot + leaf for part in parts)
+        found[name] = Source(names, isinstance(theirs, Transposed) and leaf == "weight")
+    return found
 
 
 def rename_in(theirs: Mapping[str, Tensor], table: Mapping[str, Source], where: str) -> dict[str, Tensor]:
@@ -82,8 +76,7 @@ def rename_out(ours: Mapping[str, Tensor], table: Mapping[str, Source]) -> dict[
     """Our tensors under their names: the inverse of `rename_in`."""
     theirs = {}
     for name, source in table.items():
-        tensor = ours[name]
-        parts = tensor.chunk(len(source.names))
+        parts = ours[name].chunk(len(source.names))
         for theirs_name, part in zip(source.names, parts, strict=True):
             theirs[theirs_name] = (part.T if source.transposed else part).contiguous()
     return theirs

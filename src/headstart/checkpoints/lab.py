@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,10 @@ def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
     sinusoids = tensors.pop(POSITIONS, None)
     if sinusoids is not None and not _is_sinusoidal(sinusoids, width):
         raise CheckpointError(f"{path}: `pos_encoder.pe` is not the table of sinusoids that the lab's model adds")
-    head = _head(tensors, vocabulary)
+    head: HeadConfig | None = None
+    if (weight := tensors.get("classifier.decoder.weight")) is not None:
+        rows = weight.shape[0]
+        head = NextTokenConfig() if rows == vocabulary else ClassifierConfig(classes=rows, pool="last")
     model = Model.empty(config, head)
     ours = rename_in(tensors, sources(model.state_dict(), TABLE), str(path))
     return Checkpoint(load_weights(model, ours, str(path)))
@@ -90,14 +92,6 @@ def write_lab(model: Model, path: str | Path) -> None:
     theirs[POSITIONS] = sinusoidal(ROWS, model.config.width)[:, None, :]
     with new_file(path) as unfinished:
         torch.save({"model_state_dict": theirs}, unfinished)
-
-
-def _head(tensors: Mapping[str, Tensor], vocabulary: int) -> HeadConfig | None:
-    weight = tensors.get("classifier.decoder.weight")
-    if weight is None:
-        return None
-    rows = weight.shape[0]
-    return NextTokenConfig() if rows == vocabulary else ClassifierConfig(classes=rows, pool="last")
 
 
 def _is_sinusoidal(table: Tensor, width: int) -> bool:

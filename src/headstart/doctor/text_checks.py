@@ -109,7 +109,7 @@ def truncated_rows(splits: Sequence[Split], window: int) -> Iterator[Finding]:
         f"are cut, {percent(truncated, total)} of all"
     )
     advice = "take a longer window if the model has one, or see whether the cut end is where the label is told"
-    severity: Severity = "warning" if truncated >= MANY * total else "note"
+    severity: Severity = "warning" if truncated / max(1, total) >= MANY else "note"
     yield from rows_finding("cut", severity, splits, hits, problem, advice)
 
 

@@ -50,28 +50,25 @@ def read_documents(
         for document in read_documents(["speeches/", "novels-*.txt.xz"]):
             count += len(document.text)
     """
-    files = expand_paths(paths)
-    return chain.from_iterable(_file_documents(path, column, blank_lines, skipped) for path in files)
 
+    def documents(path: Path) -> Iterator[Document]:
+        skipped_before = skipped.count if skipped else 0
+        empty = True
+        try:
+            if check_suffix(path, DOCUMENT_SUFFIXES) != ".txt":
+                texts = _table_texts(path, column, skipped)
+            else:
+                texts = _paragraphs(path, skipped) if blank_lines else read_lines(path, skipped)
+            for line, text in texts:
+                if text.strip():
+                    empty = False
+                    yield Document(text, str(path), line)
+            if empty and (skipped is None or skipped.count == skipped_before):
+                raise DataError(path, "holds no text, expected at least one document", fix="leave the file out")
+        except DataError as error:
+            raise_or_skip(error, skipped)
 
-def _file_documents(
-    path: Path, column: str | None, blank_lines: bool, skipped: SkippedRows | None
-) -> Iterator[Document]:
-    skipped_before = skipped.count if skipped else 0
-    empty = True
-    try:
-        if check_suffix(path, DOCUMENT_SUFFIXES) != ".txt":
-            texts = _table_texts(path, column, skipped)
-        else:
-            texts = _paragraphs(path, skipped) if blank_lines else read_lines(path, skipped)
-        for line, text in texts:
-            if text.strip():
-                empty = False
-                yield Document(text, str(path), line)
-        if empty and (skipped is None or skipped.count == skipped_before):
-            raise DataError(path, "holds no text, expected at least one document", fix="leave the file out")
-    except DataError as error:
-        raise_or_skip(error, skipped)
+    return chain.from_iterable(map(documents, expand_paths(paths)))
 
 
 def _paragraphs(path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
