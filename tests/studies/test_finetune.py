@@ -12,13 +12,14 @@ import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
+from headstart.reading.examples import read_examples
 from headstart.runs.run import RunFolder
 from headstart.studies.finetune import build_classifier, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
-from headstart.use.evaluate import evaluate
+from headstart.use.classifier import TextClassifier
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:
@@ -62,9 +63,9 @@ def test_predictions_are_those_of_the_saved_model(world: Path, base: Path, tmp_p
     for row in rows:
         assert row["probability:neg"] + row["probability:pos"] == pytest.approx(1.0)
     assert rows[3]["line"] == 4
-    scores, count = evaluate(str(tmp_path / "run"), str(world / "test.txt"))
-    assert count == 60
-    assert scores == pytest.approx(result["test"], abs=1e-5)
+    test = read_examples(str(world / "test.txt"))
+    assert len(test.rows) == 60
+    assert TextClassifier.load(tmp_path / "run").evaluate(test) == pytest.approx(result["test"], abs=1e-5)
     assert load(tmp_path / "run" / "model").class_names == ("neg", "pos")
 
 

@@ -91,15 +91,17 @@ def evaluate_command(
     as_json: Json = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
+    from headstart.reading.examples import read_examples
     from headstart.reading.skipped import SkippedRows
-    from headstart.use.evaluate import evaluate
+    from headstart.use.classifier import TextClassifier
 
     skipped = SkippedRows() if skip_bad else None
     with process_group() as parallel:
-        say = log if parallel.is_main else silent
-        scores, rows = evaluate(
-            str(folder), data, text=text, second=second, label=label, skipped=skipped, log=say, parallel=parallel
-        )
+        classifier = TextClassifier.load(folder, parallel=parallel)
+        examples = read_examples(data, text=text, second=second, label=label, skipped=skipped)
+        for note in examples.notes if parallel.is_main else ():
+            log(note)
+        scores, rows = classifier.evaluate(examples), len(examples.rows)
     if not parallel.is_main:
         return
     log_skipped(skipped)

@@ -24,7 +24,7 @@ from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
-from headstart.metrics import Floats
+from headstart.metrics import Floats, Scores, score
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Example, Examples, Text
 from headstart.runs.run import Result, RunFolder
@@ -113,6 +113,11 @@ class TextClassifier:
         """The same for texts that are encoded already."""
         with torch.inference_mode():
             return classify(self.model, encoded, self.precision, parallel=self.parallel)
+
+    def evaluate(self, examples: Examples) -> Scores:
+        """Accuracy, macro-F1 and loss on labelled texts."""
+        encoded = self.encode_examples(examples)
+        return score(self.classify(encoded), encoded.labels)
 
     def encode(self, texts: Sequence[Text]) -> EncodedExamples:
         """Texts as ids, truncated to the model's window."""

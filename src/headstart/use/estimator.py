@@ -113,17 +113,9 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if fresh and tokenizer is None:
             tokenizer = str(folder / "tokenizer")
             train_tokenizer_on(rows, folder / "tokenizer")
-        given = {
-            "data": "X",
-            "init": self.base,
-            "mode": self.mode or ("scratch" if fresh else "full"),
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "seed": self.seed,
-            "device": self.device,
-            **({} if tokenizer is None else {"tokenizer": tokenizer}),
-        }
+        mode = self.mode or ("scratch" if fresh else "full")
+        given = {"data": "X", "init": self.base, "mode": mode, "tokenizer": tokenizer}
+        given |= {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "seed", "device")}
         return FinetuneSettings.from_mapping({**given, **(self.settings or {})}, type(self).__name__)
 
     def _splits(self, rows: list[Example], numbers: Any) -> dict[str, Examples]:

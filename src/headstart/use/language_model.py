@@ -16,7 +16,7 @@ from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import CheckpointError, TokenizerError
 from headstart.runs.run import Result, RunFolder
 from headstart.use.fill import Filled, fill
-from headstart.use.generate import Generated, Sampling, stream
+from headstart.use.generate import Generated, Sampling, generate, stream
 
 
 class LanguageModel:
@@ -43,9 +43,7 @@ class LanguageModel:
 
     def generate(self, prompt: str, **sampling: Any) -> str:
         """What a causal model writes after a prompt; `sampling`: max_tokens, temperature, top_k, top_p, seed."""
-        *_, generated = self.stream(prompt, **sampling)
-        assert isinstance(generated, Generated)
-        return generated.text
+        return generate(self.model, self.tokenizer, prompt, Sampling.from_mapping(sampling, "generate")).text
 
     def stream(self, prompt: str, *, cache: bool = True, **sampling: Any) -> Iterator[str | Generated]:
         """The same in pieces, as they come, and everything at the end."""
