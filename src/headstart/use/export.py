@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -99,21 +99,29 @@ def export(
     checkpoint, out = open_model(source), Path(out)
     if form == "base":
         return _to_base(checkpoint, source, out)
-    if form in ("onnx", "onnx-int8"):
+    is_onnx = form in ("onnx", "onnx-int8")
+    if is_onnx:
         require_onnx()
-        classifier = TextClassifier(checkpoint, "cpu", where=str(source))
-        return _to_onnx(classifier, out, form, _Reference(classifier, _required_texts(source, valid, log)), tolerance)
     reference = None
-    if isinstance(checkpoint.model.head_config, ClassifierConfig) and checkpoint.tokenizer is not None:
+    if is_onnx or (isinstance(checkpoint.model.head_config, ClassifierConfig) and checkpoint.tokenizer is not None):
+        classifier = TextClassifier(checkpoint, "cpu", where=str(source))
         examples = _valid_texts(source, valid, log)
-        reference = None if examples is None else _Reference(TextClassifier(checkpoint, "cpu"), examples)
-    return _to_hf(checkpoint, out, reference) if form == "hf" else _to_lab(checkpoint, out, reference)
+        reference = None if examples is None else _Reference(classifier, examples)
+    if not is_onnx:
+        return _to_hf(checkpoint, out, reference) if form == "hf" else _to_lab(checkpoint, out, reference)
+    if reference is None:
+        raise DataError(
+            source,
+            "holds no valid texts to compare the export with",
+            fix="give a run folder, which has them in predictions.parquet, or labelled texts with --valid FILE",
+        )
+    return _to_onnx(reference, out, form, tolerance)
 
 
-def _to_onnx(classifier: TextClassifier, out: Path, form: Form, reference: _Reference, tolerance: float) -> Exported:
+def _to_onnx(reference: _Reference, out: Path, form: Form, tolerance: float) -> Exported:
     int8 = form == "onnx-int8"
     with new_folder(out) as unfinished:
-        write_onnx(classifier, unfinished, int8=int8)
+        write_onnx(reference.classifier, unfinished, int8=int8)
         comparison = reference.compare(OnnxClassifier.load(unfinished), (unfinished / MODEL).stat().st_size)
         _check_accuracy(comparison, tolerance) if int8 else _check_equal(comparison)
     return Exported(form, f"{'int8' if int8 else 'float32'} ONNX with its tokenizer, for onnxruntime", comparison)
@@ -152,22 +160,17 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-class Predictor(Protocol):
-    """A model in any form."""
-
-    def logits(self, texts: Sequence[Text], /) -> Floats: ...
-
-
 class _Reference:
     """The original's predictions on valid texts, which its export is compared with."""
 
     def __init__(self, classifier: TextClassifier, examples: Examples) -> None:
+        self.classifier = classifier
         self.texts: list[Text] = [row.text if row.second is None else (row.text, row.second) for row in examples.rows]
         self.labels = classifier.encode_examples(examples).labels
         size = sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
         self.predicted, self.measured = self._measure(classifier, size)
 
-    def compare(self, exported: Predictor, size: int) -> Comparison:
+    def compare(self, exported: TextClassifier | OnnxClassifier, size: int) -> Comparison:
         predicted, measured = self._measure(exported, size)
         return Comparison(
             len(self.texts),
@@ -177,7 +180,7 @@ class _Reference:
             float(np.abs(predicted - self.predicted).max()),
         )
 
-    def _measure(self, model: Predictor, size: int) -> tuple[Floats, Measured]:
+    def _measure(self, model: TextClassifier | OnnxClassifier, size: int) -> tuple[Floats, Measured]:
         """(n, C) log-probabilities of the texts, and the cost."""
         sample = np.linspace(0, len(self.texts) - 1, min(TIMED, len(self.texts))).astype(int)
         model.logits(self.texts[:1])  # the first call of any runtime is slow
@@ -188,7 +191,7 @@ class _Reference:
         return predicted, Measured(size, accuracy, milliseconds, len(self.texts) / seconds)
 
 
-def _timed(model: Predictor, texts: Sequence[Text]) -> tuple[Floats, float]:
+def _timed(model: TextClassifier | OnnxClassifier, texts: Sequence[Text]) -> tuple[Floats, float]:
     began = time.perf_counter()
     return model.logits(texts), time.perf_counter() - began
 
@@ -233,17 +236,6 @@ def _check_tensors(before: Model, after: Model, rounded: torch.dtype = torch.flo
                 f"the export was refused: read back, the tensor {name!r} is not what was written; nothing was left "
                 "behind. Is the disk sound?"
             )
-
-
-def _required_texts(source: str | Path, valid: str | Path | Examples | None, log: Callable[[str], None]) -> Examples:
-    examples = _valid_texts(source, valid, log)
-    if examples is None:
-        raise DataError(
-            source,
-            "holds no valid texts to compare the export with",
-            fix="give a run folder, which has them in predictions.parquet, or labelled texts with --valid FILE",
-        )
-    return examples
 
 
 def _valid_texts(
