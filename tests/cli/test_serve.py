@@ -35,7 +35,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         def run(self, sockets: list[Any]) -> None:
             seen["address"] = sockets[0].getsockname()
 
-    monkeypatch.setattr("headstart.serve.server.make_server", NoServer)
+    monkeypatch.setattr("headstart.serve.server.Server", NoServer)
     monkeypatch.delenv("HEADSTART_TOKEN", raising=False)
     yield seen
 

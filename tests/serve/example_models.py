@@ -21,7 +21,7 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.serve.limits import Limits
 from headstart.serve.models import Served
-from headstart.serve.server import Server, make_server, open_socket
+from headstart.serve.server import Server, open_socket
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.studies.example_data import BAD, GOOD
 
@@ -54,7 +54,7 @@ def save_language_model(folder: Path, tokenizer: Tokenizer) -> Path:
 @contextmanager
 def in_a_thread(models: Sequence[Served], limits: Limits, token: str | None = None) -> Iterator[tuple[Server, str]]:
     """The server on a free port of loopback, in a thread of this process, and its address."""
-    server = make_server(models, limits, token)
+    server = Server(models, limits, token)
     with open_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -55,7 +55,7 @@ def serve_command(
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
-        from headstart.serve.server import is_loopback, make_server, open_socket
+        from headstart.serve.server import Server, is_loopback, open_socket
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -84,7 +84,7 @@ def serve_command(
             where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
             log(f"headstart: listening on {where}, {guarded}")
         typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")
-        make_server(models, limits, token).run(sockets=[listener])
+        Server(models, limits, token).run(sockets=[listener])
 
 
 def named(argument: str) -> tuple[str, Path]:

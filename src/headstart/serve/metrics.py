@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -74,14 +74,16 @@ class Metrics:
                 for line in times.lines("headstart_request_seconds", f"route={quoted(route)}")
             ]
             batches = list(self._batches.lines("headstart_batch_texts"))
+        queue, under_way = f"headstart_queue_texts {waiting}", f"headstart_requests_under_way {in_flight}"
         return "".join(
-            [
-                _family("headstart_requests_total", "counter", "Requests answered.", requests),
-                _family("headstart_request_seconds", "histogram", "Seconds from request to answer.", seconds),
-                _family("headstart_batch_texts", "histogram", "Texts that the model read in one batch.", batches),
-                _gauge("headstart_queue_texts", "Texts that wait for their answer.", waiting),
-                _gauge("headstart_requests_under_way", "Requests that are being answered.", in_flight),
-            ]
+            f"# HELP {name} {words}\n# TYPE {name} {kind}\n" + "".join(f"{line}\n" for line in lines)
+            for name, kind, words, lines in (
+                ("headstart_requests_total", "counter", "Requests answered.", requests),
+                ("headstart_request_seconds", "histogram", "Seconds from request to answer.", seconds),
+                ("headstart_batch_texts", "histogram", "Texts that the model read in one batch.", batches),
+                ("headstart_queue_texts", "gauge", "Texts that wait for their answer.", [queue]),
+                ("headstart_requests_under_way", "gauge", "Requests that are being answered.", [under_way]),
+            )
         )
 
 
@@ -93,11 +95,3 @@ def quoted(value: str) -> str:
     """
     escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'
-
-
-def _gauge(name: str, words: str, value: int) -> str:
-    return _family(name, "gauge", words, [f"{name} {value}"])
-
-
-def _family(name: str, kind: str, words: str, lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in (f"# HELP {name} {words}", f"# TYPE {name} {kind}", *lines))

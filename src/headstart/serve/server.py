@@ -47,28 +47,24 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def make_server(models: Sequence[Served], limits: Limits, token: str | None) -> Server:
-    """A server whose `run` answers until SIGINT or SIGTERM, finishes the open requests, and returns."""
-    state = ServerState()
-    config = uvicorn.Config(
-        create_app(models, limits, token, state),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=5,
-    )
-    return Server(config, state, limits.deadline + 5)
-
-
 class Server(uvicorn.Server):
-    """uvicorn's server with a graceful shutdown: new requests get a 503 while open ones are finished."""
+    """uvicorn's server, whose `run` answers until SIGINT or SIGTERM, and then shuts down gracefully.
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, timeout: float) -> None:
+    New requests get a 503 while open ones are finished.
+    """
+
+    def __init__(self, models: Sequence[Served], limits: Limits, token: str | None) -> None:
+        self.state, self.timeout, self.signalled = ServerState(), limits.deadline + 5, 0.0
+        config = uvicorn.Config(
+            create_app(models, limits, token, self.state),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=5,
+        )
         super().__init__(config)
-        self.state, self.timeout = state, timeout
-        self.signalled = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal shuts down gracefully, a second at once. Neither is raised again: the exit code is 0."""

@@ -9,7 +9,6 @@ and special tokens stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -29,25 +28,18 @@ NODES = 4  # Gauss-Legendre points in each interval
 MAX_STEPS = 512  # points in all intervals together
 
 
-@dataclass(frozen=True)
 class _Path:
     """The straight line from the baseline (position 0) to the text (position 1), in token embeddings."""
 
-    classifier: TextClassifier
-    text: TokenizedText
-    label: int
-    baseline: Tensor  # (L, D)
-    direction: Tensor  # (L, D) text - baseline; 0 for special tokens
-
-    @classmethod
-    def to(cls, text: TokenizedText, classifier: TextClassifier, label: int) -> _Path:
+    def __init__(self, classifier: TextClassifier, text: TokenizedText, label: int) -> None:
+        self.classifier, self.text, self.label = classifier, text, label
         ids = torch.from_numpy(text.ids).to(classifier.device)
         in_word = torch.from_numpy(text.word_of >= 0).to(classifier.device)
         table = classifier.model.backbone.embeddings.tokens.weight.detach()  # (V, D)
         blank = next((i for i in (classifier.tokenizer.mask, classifier.tokenizer.pad) if i is not None), None)
         blank_vector = torch.zeros_like(table[0]) if blank is None else table[blank]
-        direction = torch.where(in_word[:, None], table[ids] - blank_vector, 0.0)
-        return cls(classifier, text, label, table[ids] - direction, direction)
+        self.direction = torch.where(in_word[:, None], table[ids] - blank_vector, 0.0)  # (L, D); 0 for special tokens
+        self.baseline = table[ids] - self.direction  # (L, D)
 
     @torch.no_grad()
     def logits(self, positions: Sequence[float]) -> dict[float, float]:
@@ -96,7 +88,7 @@ def integrated_gradients(
     interval is halved where its integral misses the change of the logit, until all together are within 1 % of the
     total change, or `max_steps` points are used up.
     """
-    path = _Path.to(text, classifier, label)
+    path = _Path(classifier, text, label)
     nodes, node_weights = np.polynomial.legendre.leggauss(NODES)  # on [-1, 1]
     nodes, node_weights = (nodes + 1) / 2, node_weights / 2  # on [0, 1]
     logit = path.logits([0.0, 1.0])
