@@ -120,38 +120,30 @@ class LimitMiddleware:
             return None
         headers, limit = Headers(scope=scope), self.limits.body
         declared = headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > limit:
-            if "expect" not in headers:
-                await _drain(receive)
-            raise _too_long(limit)
-        body = bytearray()
+        too_long, more, body = declared.isdecimal() and int(declared) > limit, True, bytearray()
         try:
             async with asyncio.timeout(began + self.limits.deadline - time.monotonic()):
-                while True:
+                while more and not too_long:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
                     more = message.get("more_body", False)
                     body += message.get("body", b"")
-                    if len(body) > limit:
-                        body.clear()
-                        if more:
-                            await _drain(receive)
-                        raise _too_long(limit)
-                    if not more:
-                        return bytes(body)
+                    too_long = len(body) > limit
         except TimeoutError:
             text = f"the body was not there after {self.limits.deadline:g} s"
             raise ApiError(408, "body_too_slow", text, headers={"Connection": "close"}) from None
+        if not too_long:
+            return bytes(body)
+        if more and (body or "expect" not in headers):  # a sender that expects a 100 has sent nothing yet
+            body.clear()
+            await _drain(receive)
+        text = f"the body is longer than {limit:,} bytes: send fewer texts at once"
+        raise ApiError(413, "body_too_long", text, headers={"Connection": "close"})
 
 
 def error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.to_json(), error.status, error.headers)
-
-
-def _too_long(limit: int) -> ApiError:
-    message = f"the body is longer than {limit:,} bytes: send fewer texts at once"
-    return ApiError(413, "body_too_long", message, headers={"Connection": "close"})
 
 
 async def _drain(receive: Receive) -> None:
