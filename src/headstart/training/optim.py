@@ -240,26 +240,21 @@ class Optimizers:
         """Go on from a copy of such a state; an error where it is of another optimizer or another model."""
         if meta.get("optimizers") != self._kinds:
             raise CheckpointError(f"the state is of optimizers {meta.get('optimizers')}, and these are {self._kinds}")
-        states: dict[str, dict[str, Tensor]] = {}
+        parameters = {name: p for _, name, p in self._parameters()}
+        states: dict[str, dict[str, Tensor]] = {}  # a parameter that has had no gradient yet has none
         for key, value in tensors.items():
             name, _, moment = key.rpartition(".")
-            states.setdefault(name, {})[moment] = value
-        known = {name: (part, p) for part, name, p in self._parameters()}
-        unknown = sorted(states.keys() - known.keys())
-        if unknown:
-            raise CheckpointError(f"the state has {unknown[0]}, which is no parameter that this optimizer moves")
-        for name, state in states.items():
-            p = known[name][1]
-            for moment, value in state.items():
-                if value.dim() > 0 and value.shape != p.shape:  # a single number counts the steps
-                    shapes = f"{tuple(value.shape)}, expected {tuple(p.shape)}"
-                    raise CheckpointError(f"the state's {name}.{moment} has shape {shapes}")
-        for name, (part, p) in known.items():
+            if name not in parameters:
+                raise CheckpointError(f"the state has {name}, which is no parameter that this optimizer moves")
+            p = parameters[name]
+            if value.dim() > 0 and value.shape != p.shape:  # a single number counts the steps
+                shapes = f"{tuple(value.shape)}, expected {tuple(p.shape)}"
+                raise CheckpointError(f"the state's {key} has shape {shapes}")
+            states.setdefault(name, {})[moment] = shard_like(p, value.to(p.device, copy=True))
+        for part, name, p in self._parameters():
             part.state.pop(p, None)
-            if name in states:  # a parameter that has had no gradient yet has no state
-                part.state[p] = {
-                    moment: shard_like(p, value.to(p.device, copy=True)) for moment, value in states[name].items()
-                }
+            if name in states:
+                part.state[p] = states[name]
 
     @property
     def _kinds(self) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -69,16 +69,12 @@ class ParallelModel:
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of the passes inside stay in this process, to be added to those of a later pass."""
-        if isinstance(self.module, DistributedDataParallel):
-            with self.module.no_sync():
-                yield
-        elif self.is_sharded:
-            self.module.set_requires_gradient_sync(False)
-            try:
-                yield
-            finally:
-                self.module.set_requires_gradient_sync(True)
-        else:
+        with ExitStack() as stack:
+            if isinstance(self.module, DistributedDataParallel):
+                stack.enter_context(self.module.no_sync())
+            elif self.is_sharded:
+                self.module.set_requires_gradient_sync(False)
+                stack.callback(self.module.set_requires_gradient_sync, True)
             yield
 
     def unwrapped(self) -> Model:
@@ -92,17 +88,14 @@ class ParallelModel:
 
     @contextmanager
     def unsharded(self) -> Iterator[None]:
-        """With the weights outside the layers in one piece: scoring calls the model, not `wrapped`, whose forward pass
+        """With the weights outside the layers in one piece: scoring calls the model, not `module`, whose forward pass
         would gather them. Layers gather their own.
         """
-        if not self.is_sharded:
+        with ExitStack() as stack:
+            if self.is_sharded:
+                self.module.unshard()
+                stack.callback(self.module.reshard)
             yield
-            return
-        self.module.unshard()
-        try:
-            yield
-        finally:
-            self.module.reshard()
 
 
 def _uses_all_parameters(model: Model) -> bool:
