@@ -15,7 +15,7 @@ from torch import Tensor
 from headstart.checkpoints import folder as ours
 from headstart.checkpoints.exchange import FAMILIES, open_model, read_transformers, write_transformers
 from headstart.checkpoints.folder import Checkpoint
-from headstart.config import ClassifierConfig
+from headstart.config import ClassifierConfig, NextSentenceConfig
 from headstart.errors import CheckpointError
 from headstart.model.layout import Dense, Flat
 from headstart.model.model import Model
@@ -399,6 +399,13 @@ def test_a_bert_that_is_none(tmp_path: Path) -> None:
     model = Model.build(preset("bert-tiny", vocabulary=60, positions="rotary"))
     with pytest.raises(CheckpointError, match="cannot have positions = 'rotary'"):
         write_transformers(Checkpoint(model), tmp_path / "out")
+
+
+def test_a_head_that_the_family_does_not_have(tmp_path: Path) -> None:
+    model = Model.build(preset("roberta-base", vocabulary=60, width=32, heads=2, layers=1), NextSentenceConfig())
+    with pytest.raises(CheckpointError, match="a roberta model with a next-sentence head has no published form"):
+        write_transformers(Checkpoint(model), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_classifier_that_reads_otherwise(tmp_path: Path) -> None:

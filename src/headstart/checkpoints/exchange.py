@@ -65,7 +65,8 @@ def read_transformers(folder: Path) -> Checkpoint:
     config = family.read_settings(theirs, pooler=pooler, where=str(where))
     model = Model.empty(config, _read_head(theirs, tensors, family, head_kind, weights))
     tensors = rename_in(_without_tied_copies(tensors, family, weights), family.tensor_sources(model), str(weights))
-    class_names = _read_class_names(theirs) if head_kind == "classifier" else ()
+    names = theirs.get("id2label") or {} if head_kind == "classifier" else {}
+    class_names = tuple(str(names[key]) for key in sorted(names, key=int))
     return Checkpoint(load_weights(model, tensors, str(weights)), class_names, _read_tokenizer(folder))
 
 
@@ -205,11 +206,6 @@ def _read_head(
     dropout = theirs.get(family.classifier_dropout)
     settings = {"kind": kind, "classes": tensors[name].shape[0], **CLASSIFIERS[family.name]}
     return read_head(settings if dropout is None else {**settings, "dropout": dropout}, str(where))
-
-
-def _read_class_names(theirs: Mapping[str, Any]) -> tuple[str, ...]:
-    names = theirs.get("id2label") or {}
-    return tuple(str(names[key]) for key in sorted(names, key=int))
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer | None:

@@ -82,17 +82,20 @@ class Family:
             raise CheckpointError(f"a {self.name} model cannot have {', '.join(different)}: export it another way")
         return theirs
 
-    def tensor_sources(self, model: Model) -> dict[str, Source]:
-        """Where each tensor of `model` comes from in a file of this family."""
-        kind = "none" if model.head_config is None else model.head_config.kind
+    def architecture(self, head: HeadConfig | None) -> str:
+        """Their class for a model with this head."""
+        kind = "none" if head is None else head.kind
         if kind not in self.architectures:
             raise CheckpointError(f"a {self.name} model with a {kind} head has no published form")
-        table = {f"backbone.{ours}": theirs for ours, theirs in self.backbone.items()}
-        table |= {f"head.{ours}": theirs for ours, theirs in self.heads.get(kind, {}).items()}
-        return sources(model.state_dict(), table, "" if kind == "none" else self.prefix)
+        return self.architectures[kind]
 
-    def architecture(self, head: HeadConfig | None) -> str:
-        return self.architectures["none" if head is None else head.kind]
+    def tensor_sources(self, model: Model) -> dict[str, Source]:
+        """Where each tensor of `model` comes from in a file of this family."""
+        table = {f"backbone.{ours}": theirs for ours, theirs in self.backbone.items()}
+        if model.head_config is None:
+            return sources(model.state_dict(), table)
+        table |= {f"head.{ours}": theirs for ours, theirs in self.heads[model.head_config.kind].items()}
+        return sources(model.state_dict(), table, self.prefix)
 
 
 # Settings that older configs leave out, since they had a default then.
