@@ -325,7 +325,7 @@ def test_a_process_whose_trial_was_taken_over_says_so_and_goes_on(
     monkeypatch.setattr(trying, "finetune", slowly)
     said: list[str] = []
     found = sweep(settings(world, base, storage=url, trials=2, prune=prune), tmp_path / "s", log=said.append)
-    assert "this process sent no heartbeat for 60 seconds: another took its trial" in said
+    assert "this process sent no heartbeat for 60 seconds: another took over its trial" in said
     assert [trial["valid"]["accuracy"] for trial in found["trials"]] == trained
     assert len(trained) == 2  # what it had done is not done again
 
