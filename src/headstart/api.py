@@ -59,7 +59,6 @@ def pretrain(
         files = [write_texts(map(str, files), RUNS)]
     chosen, folder = _choose(PretrainSettings, files, out, recipe, settings)
     with show_progress(progress) as (on_event, log):
-        log(f"run folder: {folder}")
         run_pretraining(chosen, folder, resume=True, workers=workers, on_event=on_event, log=log)
     return LanguageModel.load(folder)
 
@@ -79,7 +78,6 @@ def finetune(
     """
     chosen, folder = _choose(FinetuneSettings, [] if data is None else [data], out, recipe, settings)
     with show_progress(progress) as (on_event, log):
-        log(f"run folder: {folder}")
         run_finetuning(chosen, folder, resume=True, on_event=on_event, log=log)
     return TextClassifier.load(folder, chosen.device)
 
@@ -101,7 +99,6 @@ def compare(
     """
     chosen, folder = _choose(CompareSettings, [] if data is None else [data], out, recipe, settings)
     with show_progress(progress) as (_, log):
-        log(f"study folder: {folder}")
         comparison = run_comparison(chosen, folder, log=log)
     write_report([folder], folder / "report.html")
     return comparison

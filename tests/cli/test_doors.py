@@ -30,14 +30,22 @@ def test_finetune_takes_the_data_and_names_the_folder() -> None:
     command = ["finetune", "reviews.txt", "--init", "base", "--steps", "1"]
     first = run(*command)
     assert first.exit_code == 0, first.stderr
-    assert first.stderr.startswith("run folder: runs/finetune-reviews\n")
+    assert "\nrun folder: runs/finetune-reviews\n" in first.stderr
     assert Path("runs/finetune-reviews/result.json").is_file()
     again = run(*command)
     assert "runs/finetune-reviews is done already" in again.stderr
     assert again.stdout == first.stdout
     other = run(*command, "--seed", "1", "--json")
-    assert other.stderr.startswith("run folder: runs/finetune-reviews-2\n")
+    assert "\nrun folder: runs/finetune-reviews-2\n" in other.stderr
     assert json.loads(other.stdout) == json.loads(Path("runs/finetune-reviews-2/result.json").read_text())
+
+
+@pytest.mark.parametrize("command", ["compare", "finetune --init base", "pretrain", "sweep --init base --grid lr=1,2"])
+def test_no_folder_is_named_before_the_data_are_read(command: str) -> None:
+    result = run(*command.split(), "nothere.csv")
+    assert (result.exit_code, "nothere.csv" in result.stderr) == (2, True)
+    assert "folder: runs" not in result.stderr
+    assert not Path("runs").exists()
 
 
 def test_a_folder_of_something_else_is_left_alone() -> None:
@@ -73,7 +81,7 @@ def test_compare_takes_the_data_and_nothing_else() -> None:
     first = run(*command)
     assert first.exit_code == 0, first.stderr
     opening = first.stderr.splitlines()
-    assert opening[0] == "study folder: runs/compare-reviews"
+    assert "study folder: runs/compare-reviews" in opening
     assert sum(line.startswith("no --init: a `small` model from scratch") for line in opening) == 1
     assert "\nscratch " in first.stdout and "\ntfidf " in first.stdout and "\nfull " not in first.stdout
     again = run(*command, "--jobs", "2")
@@ -94,7 +102,7 @@ def test_compare_after_a_kill_before_the_study_was_written() -> None:
 
 def test_sweep_takes_the_data_and_goes_on() -> None:
     command = ["sweep", "reviews.txt", "--init", "base", "--grid", "lr=1e-3,1e-2", "--steps", "1"]
-    assert run(*command).stderr.startswith("study folder: runs/sweep-reviews\n")
+    assert "\nstudy folder: runs/sweep-reviews\n" in run(*command).stderr
     assert run(*command).exit_code == 0
     assert [path.name for path in Path("runs").iterdir()] == ["sweep-reviews"]
 
@@ -103,9 +111,9 @@ def test_pretrain_takes_text() -> None:
     done = run("pretrain", "corpus.txt", *PRETRAIN)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.splitlines()[:3] == [
-        "run folder: runs/pretrain-corpus",
         "training a tokenizer of at most 320 tokens on corpus.txt",
         "encoding corpus.txt into the token store runs/pretrain-corpus-tokens/store",
+        "run folder: runs/pretrain-corpus",
     ]
     model = json.loads(Path("runs/pretrain-corpus/model/config.json").read_text())
     assert (model["model"]["vocabulary"], model["model"]["family"]) == (320, "headstart")

@@ -48,10 +48,7 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
 
 def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: bool) -> None:
     """Compare scratch, frozen and full, base by base, over several seeds, with baselines, intervals and a verdict."""
-    if out is None:
-        out = default_folder(settings)
-        (silent if quiet else log)(f"study folder: {out}")
-    run_comparison(settings, out, quiet, as_json)
+    run_comparison(settings, out or default_folder(settings), quiet, as_json)
 
 
 _OUT = options.out("The study folder: new, or one of the same data to go on in.", CompareSettings)

@@ -31,7 +31,6 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
     say = silent if quiet else log
     if out is None:
         out, resume = default_folder(settings), True
-        say(f"study folder: {out}")
     with reporter(quiet) as on_event:
         result = sweep(settings, out, resume=resume, on_event=on_event, log=say)
     write_report([out], out / "report.html")

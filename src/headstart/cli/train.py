@@ -28,7 +28,6 @@ def _train(
         say = silent if quiet else log
         if out is None:
             out, resume = parallel.broadcast(default_folder(settings)), True
-            say(f"run folder: {out}")
         with reporter(quiet) as on_event:
             result = study(settings, out, resume=resume, on_event=on_event, log=say, parallel=parallel)
     if not parallel.is_main:

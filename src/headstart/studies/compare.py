@@ -153,6 +153,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     runs = plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints)
     study = Study(settings, folder, splits, leaked, tuple(runs))
     _write_folder(study, fingerprints)
+    log(f"study folder: {folder}")
     return study
 
 

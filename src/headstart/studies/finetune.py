@@ -80,6 +80,7 @@ def finetune(
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
+        log(f"run folder: {run.path}")
         # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
         precision = pick_precision(settings, device, log, exact=frozen)
         model = build_classifier(base.model, settings, len(data.class_names)).to(device)

@@ -64,6 +64,7 @@ def pretrain(
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
+        log(f"run folder: {run.path}")
         precision = pick_precision(settings, device, log)
         per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and len(documents) else None
         objective = OBJECTIVES[settings.objective]

@@ -65,6 +65,7 @@ def sweep(
     splits = read_splits(settings)
     runner = TrialRunner(settings, out, split_fingerprints(splits), on_event, log)
     _open_folder(out, settings, splits, resume)
+    log(f"study folder: {out}")
     if settings.search:
         search(runner)
     else:
