@@ -15,3 +15,13 @@ def reason(error: BaseException) -> str:
     """The first line of what the system or a library says went wrong."""
     message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return message.strip().partition("\n")[0] or type(error).__name__
+
+
+def size(number: int) -> str:
+    """Bytes in the largest unit that fits.
+
+    >>> size(900), size(84073604)
+    ('900 B', '80.2 MiB')
+    """
+    power = min(max(number.bit_length() - 1, 0) // 10, 3)
+    return f"{number / 1024**power:.1f} {('KiB', 'MiB', 'GiB')[power - 1]}" if power else f"{number} B"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headstart.cli.study_progress import RunProgress, StudyProgress, seconds_left, summary
+from headstart.cli.progress import RunProgress, StudyProgress, seconds_left, summary
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
 from headstart.runs.events import Evaluated, Step, event_writer

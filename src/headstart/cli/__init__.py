@@ -11,22 +11,17 @@ import sys
 
 import typer
 
-from headstart.cli.compare import compare_command
-from headstart.cli.demo import demo_command
+from headstart.cli.compare import compare_command, demo_command, report_command
 from headstart.cli.doctor import doctor
-from headstart.cli.exchange import export_model, import_model
 from headstart.cli.explain import explain_command
-from headstart.cli.generate import fill_masks, generate_text
+from headstart.cli.models import export_model, import_model, params
 from headstart.cli.options import GroupedCommand
-from headstart.cli.params import params
-from headstart.cli.predict import predict
-from headstart.cli.report import report_command
 from headstart.cli.serve import serve_command
 from headstart.cli.sweep import sweep_command
-from headstart.cli.tokenizer import tokenizer_app
-from headstart.cli.tokens import tokens
+from headstart.cli.tokens import tokenizer_app, tokens
 from headstart.cli.torchrun import program_name
-from headstart.cli.train import evaluate_command, finetune_command, pretrain_command, verify_command
+from headstart.cli.train import finetune_command, pretrain_command, verify_command
+from headstart.cli.use import evaluate_command, fill_masks, generate_text, predict
 from headstart.errors import HeadstartError
 from headstart.version import __version__
 

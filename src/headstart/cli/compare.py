@@ -1,15 +1,20 @@
-"""`headstart compare`: arms × seeds × label budgets on one data set, and a verdict in words."""
+"""`headstart compare`, arms × seeds × label budgets and a verdict in words; `demo`, one of what ships; `report`."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headstart import demo
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
-from headstart.studies.recipes import default_folder
+from headstart.errors import CheckpointError, HeadstartError
+from headstart.studies.recipes import default_folder, read_settings
 from headstart.studies.settings import CompareSettings
 
 if TYPE_CHECKING:
@@ -17,10 +22,15 @@ if TYPE_CHECKING:
 
     from headstart.runs.comparison import Comparison
 
+OPENING = (
+    "a classifier of French book reviews, trained from scratch, on a frozen base and with every weight of the base,\n"
+    "three seeds each, beside two baselines: some minutes; Ctrl-C ends it, and the same command goes on from there"
+)
+
 
 def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
     """Do the runs that are not done yet; then print the tables and the verdict, and write the report."""
-    from headstart.cli.study_progress import study_progress
+    from headstart.cli.progress import study_progress
     from headstart.report.page import write_report
     from headstart.studies.compare import open_study, run_study
     from headstart.studies.workers import start_fork_server
@@ -52,37 +62,23 @@ def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: 
 
 
 _OUT = options.out("The study folder: new, or one of the same data to go on in.", CompareSettings)
-compare_command = options.command(
-    CompareSettings,
-    options.LABELLED,
-    [_OUT, options.QUIET, options.JSON],
-    _compare,
-)
+compare_command = options.command(CompareSettings, options.LABELLED, [_OUT, options.QUIET, options.JSON], _compare)
 
 
 def show(comparison: Comparison) -> None:
-    """The table and the verdict."""
+    """The tables and the verdict."""
     screen = console()
-    tables = [
-        scores_table(comparison),
-        differences_table(comparison),
-        budgets_table(comparison) if comparison.curves else None,
-    ]
-    for rows in tables:
-        if rows is not None and rows.rows:
-            screen.print(rows, highlight=False)
-            screen.print()
+    for rows in (scores_table(comparison), differences_table(comparison), budgets_table(comparison)):
+        if rows.rows:
+            screen.print(rows, "", sep="\n")
     for sentence in comparison.verdict:
-        screen.print(sentence, highlight=False, soft_wrap=not screen.is_terminal)
+        screen.print(sentence, soft_wrap=not screen.is_terminal)
 
 
 def scores_table(comparison: Comparison) -> Table:
     """Each arm on test, the best first, its accuracy with the 95 % interval."""
     (name, *columns), *arms = comparison.table()
-    rows = table(name, *(f">{column}" for column in columns))
-    for cells in arms:
-        rows.add_row(*cells)
-    return rows
+    return table(name, *(f">{column}" for column in columns), rows=arms)
 
 
 def differences_table(comparison: Comparison) -> Table:
@@ -110,3 +106,53 @@ def budgets_table(comparison: Comparison) -> Table:
         points = {arm.budget: arm.scores["accuracy"].value for arm in comparison.curves if arm.name == name}
         rows.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
     return rows
+
+
+def demo_command(
+    out: Annotated[Path, typer.Option(help="The study folder: new, or that of an earlier demo.")] = Path(
+        "headstart-demo"
+    ),
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare scratch, frozen and full on book reviews in French, from a small French base; both ship with headstart.
+
+    Three seeds of each, beside a linear model and the commonest class: some minutes on two CPU cores, and no network.
+    In a folder where it was interrupted it goes on; in one where it is done it shows the answer.
+    """
+    files = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
+    given = {name: str(demo.REVIEWS / file) for name, file in files.items()}
+    given |= {"text": "text", "label": "label", "init": f"{demo.BASE.name}={demo.BASE}"}
+    try:
+        run_comparison(read_settings(CompareSettings, demo.RECIPE, given), out, quiet, as_json, OPENING)
+    except HeadstartError as error:
+        if str(demo.HERE) not in str(error):
+            raise
+        raise CheckpointError(f"{error} (it came with headstart: install that again)") from None
+    if not quiet and not as_json:
+        typer.echo(f"with your own texts and labels: {_next_command()}")
+
+
+def _next_command() -> str:
+    """The command that does the same with a user's own file, as it can be typed here."""
+    program = Path(sys.argv[0])
+    command = [_relative(program) if program.name == "headstart" else "headstart", "compare", "YOURS.csv"]
+    return shlex.join([*command, _relative(demo.RECIPE), "--init", _relative(demo.BASE)])
+
+
+def _relative(path: Path) -> str:
+    """A path from the current folder, where it is inside of it."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def report_command(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER…", help="Study folders of compare and sweep, and run folders.")
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Make one HTML page from studies and runs: figures, tables, mistakes, settings; it needs no network."""
+    from headstart.report.page import write_report
+
+    write_report(paths, out)
+    typer.echo(f"page: {out}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -15,16 +17,19 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Standard output; wide enough in a pipe that no table is folded."""
-    return Console() if sys.stdout.isatty() else Console(width=140, color_system=None)
+    """Standard output, with text as it is (no markup); wide enough in a pipe that no table is folded."""
+    width, colors = (None, "auto") if sys.stdout.isatty() else (140, None)
+    return Console(width=width, color_system=colors, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
 
 
-def table(*columns: str, title: str | None = None) -> Table:
+def table(*columns: str, rows: Iterable[Iterable[RenderableType]] = (), title: str | None = None) -> Table:
     """A table; a column whose name begins with `>` is right-aligned, as numbers are."""
-    rows = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        rows.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
-    return rows
+        result.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+    for cells in rows:
+        result.add_row(*cells)
+    return result
 
 
 def print_json(value: Any) -> None:
@@ -40,23 +45,12 @@ def silent(text: str) -> None:
     """`log` with --quiet."""
 
 
-def log_skipped(skipped: SkippedRows | None) -> None:
-    """How many rows --skip-bad skipped, and the first of them."""
-    from headstart.reading.skipped import summary_lines
+@contextmanager
+def skipped_rows(skip_bad: bool, log: Callable[[str], None] = log) -> Iterator[SkippedRows | None]:
+    """Where --skip-bad collects the rows that cannot be read; at the end they are listed."""
+    from headstart.reading.skipped import SkippedRows, summary_lines
 
+    skipped = SkippedRows() if skip_bad else None
+    yield skipped
     for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
         log(line)
-
-
-def size(number: int) -> str:
-    """Bytes in the largest unit that fits.
-
-    >>> size(84073604)
-    '80.2 MiB'
-    """
-    amount = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

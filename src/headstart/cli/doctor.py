@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.cli.console import console, log, log_skipped, print_json, table
+from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
 from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
 from headstart.wording import plural
@@ -54,14 +54,13 @@ def doctor(
     from headstart.doctor import clean as cleaning
     from headstart.doctor.examine import examine
     from headstart.reading.examples import read_examples
-    from headstart.reading.skipped import SkippedRows
     from headstart.tokenizers.tokenizer import Tokenizer
 
     if clean is not None:
         cleaning.check_writable(clean)
     loaded = None if tokenizer is None else Tokenizer.load(tokenizer)
-    skipped = SkippedRows() if skip_bad else None
-    with Console(stderr=True).status("reading and comparing rows"):  # shows nothing where stderr is no terminal
+    status = Console(stderr=True).status("reading and comparing rows")  # shows nothing where stderr is no terminal
+    with skipped_rows(skip_bad) as skipped, status:
         splits = {
             name: read_examples(path, text=text, second=second, label=label, skipped=skipped)
             for name, path in (("train", train), ("valid", valid), ("test", test))
@@ -71,7 +70,6 @@ def doctor(
     for name, examples in splits.items():
         for note in examples.notes:
             log(f"{name}: {note}")
-    log_skipped(skipped)
     removed: dict[str, dict[str, int]] = {}
     if clean is not None:
         cleaned, removed = cleaning.clean(**splits)
@@ -89,17 +87,16 @@ def doctor(
 
 def _print_report(report: Report, screen: Console) -> None:
     folder = _common_folder(report)
-    screen.print(_summary(report.splits), "")
-    legend = "Lengths of rows: the median, the 95th of 100, the longest."
     where = f" Rows are named by file and line in {folder}." if folder else ""
-    screen.print(Text(legend + where, style="dim"))
+    screen.print(_summary(report.splits), "")
+    screen.print(f"Lengths of rows: the median, the 95th of 100, the longest.{where}", style="dim")
     for finding in report.findings:
         screen.print("", _entry(finding, folder), sep="\n")
     counts = Counter(finding.severity for finding in report.findings)
     total = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
-    screen.print(Text(f"\n{total or 'nothing found wrong'}", style="bold"))
+    screen.print(f"\n{total or 'nothing found wrong'}", style="bold")
     for unexamined in report.unexamined:
-        screen.print(Text(f"not examined: {unexamined}", style="dim"))
+        screen.print(f"not examined: {unexamined}", style="dim")
 
 
 def _common_folder(report: Report) -> str:
@@ -112,14 +109,12 @@ def _common_folder(report: Report) -> str:
 
 
 def _summary(splits: tuple[Summary, ...]) -> Table:
-    with_tokens = any(split.tokens is not None for split in splits)
-    summary = table("split", ">rows", "labels", ">words", *([">tokens"] if with_tokens else []))
-    for split in splits:
-        cells = [split.name, f"{split.rows:,}", _balance(split), _lengths(split.words)]
-        if split.tokens is not None:
-            cells.append(_lengths(split.tokens))
-        summary.add_row(*map(Text, cells))
-    return summary
+    columns = ["split", ">rows", "labels", ">words", *([">tokens"] if any(split.tokens for split in splits) else [])]
+    rows = [
+        (split.name, f"{split.rows:,}", _balance(split), *(_lengths(n) for n in (split.words, split.tokens) if n))
+        for split in splits
+    ]
+    return table(*columns, rows=rows)
 
 
 def _balance(split: Summary) -> str:
@@ -140,7 +135,7 @@ def _entry(finding: Finding, folder: str) -> Table:
     grid.add_column(overflow="fold")
     grid.add_row(Text(finding.severity, style=COLOURS[finding.severity]), Text(finding.message, style="bold"))
     advice = finding.advice[0].upper() + finding.advice[1:]
-    grid.add_row("", Text(advice if advice.endswith("?") else f"{advice}."))
+    grid.add_row("", advice if advice.endswith("?") else f"{advice}.")
     for row in finding.examples:
         for line in _row_lines(row, folder):
             grid.add_row("", Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
@@ -171,9 +166,9 @@ def _labelled(row: RowReference) -> str:
 def _print_removed(
     splits: Mapping[str, Examples], removed: Mapping[str, Mapping[str, int]], out: Path, screen: Console
 ) -> None:
-    screen.print(Text(f"\nwritten to {out}:", style="bold"))
+    screen.print(f"\nwritten to {out}:", style="bold")
     for name, reasons in removed.items():
         total = sum(reasons.values())
         kept = plural(len(splits[name].rows) - total, "row")
         by_reason = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-        screen.print(Text(f"  {name}.jsonl  {kept}, {total} removed" + (f" ({by_reason})" if by_reason else "")))
+        screen.print(f"  {name}.jsonl  {kept}, {total} removed" + (f" ({by_reason})" if by_reason else ""))

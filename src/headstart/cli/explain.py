@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.cells import set_cell_size
 from rich.console import Console
-from rich.markup import escape
 from rich.style import Style
 from rich.text import Text
 
@@ -66,7 +65,7 @@ def explain_command(
     if attention and explanation.attention is not None:
         _show_map(screen, explanation.attention, layer or config.layers, head or 1)
     if html is not None:
-        screen.print(f"\npage: {html}", highlight=False, soft_wrap=True)
+        screen.print(f"\npage: {html}", soft_wrap=True)
 
 
 def _in_range(name: str, value: int | None, most: int) -> None:
@@ -82,31 +81,22 @@ def _show(screen: Console, explanation: Explanation) -> None:
     for part in range(1 if isinstance(explanation.text, str) else 2):
         line = Text()
         for stretch in text_spans(explanation, part):
-            style = None
-            if stretch.word is not None and stretch.strength >= SLIGHT:
-                style = _style(stretch.word.weight, stretch.strength)
-            line.append(stretch.text, style)
-        screen.print(line, highlight=False)
-    probabilities = table("label", ">probability")
-    for name, probability in sorted(explanation.probabilities.items(), key=lambda item: -item[1]):
-        probabilities.add_row(Text(printable(name)), f"{probability:.3f}", "█" * round(24 * probability))
-    screen.print()
-    screen.print(probabilities, highlight=False)
+            coloured = stretch.word if stretch.strength >= SLIGHT else None
+            line.append(stretch.text, _style(coloured.weight, stretch.strength) if coloured else None)
+        screen.print(line)
+    ranked = sorted(explanation.probabilities.items(), key=lambda item: -item[1])
+    rows = [(printable(name), f"{share:.3f}", "█" * round(24 * share)) for name, share in ranked]
+    screen.print("", table("label", ">probability", rows=rows), sep="\n")
     if explanation.words:
-        weights = table("word", ">weight", f"for {escape(printable(explanation.label))}, or against")
+        weights = table("word", ">weight", f"for {printable(explanation.label)}, or against")
         for word in sorted(explanation.words, key=lambda word: -abs(word.weight))[:TOP]:
-            share = abs(word.weight) / greatest(explanation)
             side, bar = ("for", "+") if word.weight > 0 else ("against", "-")
-            drawn = f"{side:7} {bar * max(1, round(16 * share))}"
-            weights.add_row(Text(printable(word.text)), f"{word.weight:+.3f}", Text(drawn))
-        screen.print()
-        screen.print(weights, highlight=False)
+            length = max(1, round(16 * abs(word.weight) / greatest(explanation)))
+            weights.add_row(printable(word.text), f"{word.weight:+.3f}", f"{side:7} {bar * length}")
+        screen.print("", weights, sep="\n")
         if len(explanation.words) > TOP:
-            rest = len(explanation.words) - TOP
-            screen.print(f"and {plural(rest, 'word')} of less weight", highlight=False)
-    screen.print()
-    for sentence in notes(explanation):
-        screen.print(Text(sentence), highlight=False)
+            screen.print(f"and {plural(len(explanation.words) - TOP, 'word')} of less weight")
+    screen.print("", *notes(explanation), sep="\n")
 
 
 def _style(weight: float, strength: float) -> Style:
@@ -122,14 +112,13 @@ def _show_map(screen: Console, maps: AttentionMaps, layer: int, head: int) -> No
 
     fits = min(len(maps.tokens), (screen.width - NAMES - 4) // 2)
     cells = shades(maps.weights[layer - 1, head - 1], len(SHADES))
-    screen.print(f"\nLayer {layer}, head {head}: each row a token, its shades what it looks at", highlight=False)
+    screen.print(f"\nLayer {layer}, head {head}: each row a token, its shades what it looks at")
     lines = [" " * (NAMES + 4) + "".join(f"{column % 100:2}" for column in range(1, fits + 1))]
     for row in range(fits):
         seen = row + 1 if maps.causal else fits
         shown = "".join(SHADES[shade] for shade in cells[row, :seen])
         lines.append(f"{set_cell_size(shortened(maps.tokens[row]), NAMES)}{row + 1:3} {shown}")
-    for line in lines:
-        screen.print(Text(line), highlight=False, no_wrap=True, crop=True)
+    screen.print(*lines, sep="\n", no_wrap=True, crop=True)
     if fits < len(maps.tokens):
-        screen.print(f"the first {fits} of {len(maps.tokens)} tokens", highlight=False)
-    screen.print("· below 0.04  ░ from 0.04  ▒ from 0.16  ▓ from 0.36  █ from 0.64", highlight=False)
+        screen.print(f"the first {fits} of {len(maps.tokens)} tokens")
+    screen.print("· below 0.04  ░ from 0.04  ▒ from 0.16  ▓ from 0.36  █ from 0.64")

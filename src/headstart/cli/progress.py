@@ -1,113 +1,175 @@
-"""A run as it goes: a bar on a terminal, plain lines elsewhere, nothing with --quiet."""
+"""The progress of a training run, and of a comparison: read from its folder, it includes the runs of every process."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
 
-from headstart.cli.console import log, size
-from headstart.runs.events import Evaluated, Event, Halved, OnEvent, Skipped, Step
+from headstart.cli.console import log, table
+from headstart.runs.events import Evaluated, OnEvent, Step
+from headstart.use.progress import TrainingLines, training_bar
 
-EVERY = 10.0  # seconds between plain lines
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headstart.studies.compare import Study
+    from headstart.studies.planned_runs import PlannedRun
+
+INTERVAL = 1.0  # seconds between two readings
+TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
 
 
 @contextmanager
-def reporter(quiet: bool) -> Iterator[OnEvent | None]:
-    """A listener for the events of a loop."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar() as on_event:
+def run_progress(quiet: bool) -> Iterator[OnEvent | None]:
+    """A callback for the events of a training loop: a bar on a terminal, lines elsewhere, nothing if quiet."""
+    if not quiet and sys.stderr.isatty():
+        with training_bar(stderr=True) as (on_event, _):
             yield on_event
     else:
-        yield _Lines()
-
-
-class _Lines:
-    """One line for each evaluation, and one for the steps every few seconds."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-        self.speed = _Speed()
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Step):
-            self.speed.update(event)
-            if time.monotonic() - self.last >= EVERY:
-                self.last = time.monotonic()
-                log(f"step {event.step}/{event.total}  {self.speed.line(event)}")
-        elif line := _line(event):
-            log(line)
+        yield None if quiet else TrainingLines(log)
 
 
 @contextmanager
-def _bar() -> Iterator[OnEvent]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def study_progress(study: Study, quiet: bool) -> Iterator[None]:
+    """A table of the runs on a terminal; elsewhere a line for each run that is done; nothing if quiet."""
+    if quiet:
+        yield
+        return
+    progress = StudyProgress(study)
+    done = sum(run.done for run in study.runs)
+    if done:
+        rest = ": nothing is trained again, this is what they say" if done == len(study.runs) else ""
+        log(f"{done} of {len(study.runs)} runs are done already{rest}")
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
 
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[line]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, epoch="", line="")
-        speed = _Speed()
-
-        def on_event(event: Event) -> None:
-            if isinstance(event, Step):
-                speed.update(event)
-                line = speed.line(event)
-                progress.update(task, total=event.total, completed=event.step, epoch=event.epoch + 1, line=line)
-            elif text := _line(event):
-                progress.print(text, highlight=False)
-
-        yield on_event
-
-
-class _Speed:
-    """Tokens a second, smoothed over the last steps."""
-
-    def __init__(self) -> None:
-        self.tokens: int | None = None
-        self.value = 0.0
-
-    def update(self, event: Step) -> None:
-        if self.tokens is not None and event.tokens > self.tokens:  # which is less where another run begins
-            new = (event.tokens - self.tokens) / max(event.seconds, 1e-9)
-            self.value = new if self.value == 0 else 0.9 * self.value + 0.1 * new
-        self.tokens = event.tokens
-
-    def line(self, event: Step) -> str:
-        return f"loss {event.loss:.4f}  lr {event.lr:.2e}  {self.value:,.0f} tokens/s  {_memory()}"
-
-
-def _line(event: Event) -> str | None:
-    """What is printed of any event but a step."""
-    match event:
-        case Evaluated():
-            scores = "  ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.scores.items())
-            return f"epoch {event.epoch:g}  step {event.step}  valid: {scores}{'  best so far' if event.best else ''}"
-        case Skipped():
-            return f"step {event.step} was left out: its loss was {event.loss}"
-        case Halved():
-            return f"out of memory at step {event.step}: going on with {event.shares} micro-batches a step"
-    return None
-
-
-def _memory() -> str:
-    """What the process holds now, and on a GPU the most that it held."""
+        with Live(get_renderable=progress.table, console=Console(stderr=True), refresh_per_second=2, transient=True):
+            yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_log_done, args=(progress, stop), daemon=True)
+    thread.start()
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        words = size(pages * 4096)
-    except (OSError, IndexError, ValueError):
-        words = ""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        words += f"  GPU {size(torch.cuda.max_memory_allocated())}"
-    return words
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
+    """A line for each run as it ends, until told to stop."""
+    logged = {run.folder for run in progress.study.runs if run.done}
+    stopped = False
+    while not stopped:
+        stopped = stop.wait(INTERVAL)  # and one last reading after it
+        runs = progress.read()
+        for run in runs:
+            if run.done and run.planned.folder not in logged:
+                logged.add(run.planned.folder)
+                log(f"{run.planned.title}: valid {run.best:.4f}  ({summary(runs, progress.study.settings.jobs)})")
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How much of a run is done (0 to 1), its best accuracy on valid so far, the seconds it took."""
+
+    planned: PlannedRun
+    share: float
+    best: float | None
+    seconds: float
+
+    @property
+    def done(self) -> bool:
+        return self.share == 1.0
+
+    @property
+    def group(self) -> tuple[str, int]:
+        """Runs of one arm and label budget take about the same time."""
+        return self.planned.arm.name, self.planned.budget
+
+
+class StudyProgress:
+    """Reads every run of a study; those that are done, once."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.done: dict[Path, RunProgress] = {}
+
+    def read(self) -> list[RunProgress]:
+        return [self.done.get(planned.folder) or self._read(planned) for planned in self.study.runs]
+
+    def _read(self, planned: PlannedRun) -> RunProgress:
+        from headstart.runs.run import RunFolder
+
+        folder = RunFolder(planned.folder)
+        if folder.done:
+            valid, seconds = folder.result().valid, folder.manifest().seconds
+            run = RunProgress(planned, 1.0, None if valid is None else valid["accuracy"], seconds or 0.0)
+            return self.done.setdefault(planned.folder, run)
+        events = folder.events(last=TAIL)
+        steps = [event for event in events if isinstance(event, Step)]
+        best = max((event.scores["accuracy"] for event in events if isinstance(event, Evaluated)), default=None)
+        if not steps:
+            return RunProgress(planned, 0.0, best, 0.0)
+        # Estimated from the last steps: a run that was interrupted may have begun days ago.
+        seconds = steps[-1].step * fmean(step.seconds for step in steps)
+        return RunProgress(planned, min(steps[-1].step / steps[-1].total, 0.999), best, seconds)
+
+    def table(self) -> Table:
+        """A row for each arm."""
+        runs = self.read()
+        rows = table("arm", ">runs", ">best on valid", "now", title=summary(runs, self.study.settings.jobs))
+        for name in dict.fromkeys(run.planned.arm.name for run in runs):
+            arm = [run for run in runs if run.planned.arm.name == name]
+            best = max((run.best for run in arm if run.best is not None), default=None)
+            running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1)
+            done = f"{sum(run.done for run in arm)}/{len(arm)}"
+            rows.add_row(name, done, "" if best is None else f"{best:.4f}", running)
+        return rows
+
+
+def summary(runs: Sequence[RunProgress], jobs: int) -> str:
+    """`7 of 27 runs done, about 12 min left`."""
+    left = seconds_left(runs)
+    count = f"{sum(run.done for run in runs)} of {len(runs)} runs done"
+    return count if not left else f"{count}, about {rounded_time(left / jobs)} left"
+
+
+def seconds_left(runs: Sequence[RunProgress]) -> float | None:
+    """An estimate for the remaining runs, by arm and budget where one is done or running.
+
+    None while there is nothing to estimate from: a baseline says nothing about training.
+    """
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for run in runs:
+        if run.share > 0.02:
+            seconds[run.group].append(run.seconds / run.share)
+    means = {group: fmean(values) for group, values in seconds.items()}
+    trained = [mean for (name, _), mean in means.items() if name not in ("majority", "tfidf")]
+    if not trained and any(run.group not in means for run in runs):
+        return None
+    slowest = max(trained, default=0.0)
+    return sum((1 - run.share) * means.get(run.group, slowest) for run in runs)
+
+
+def rounded_time(seconds: float) -> str:
+    """
+    >>> [rounded_time(seconds) for seconds in (40, 725, 9000)]
+    ['40 s', '12 min', '2.5 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _running(run: RunProgress) -> str:
+    budget = "" if run.planned.settings.get("labels") is None else f" {run.planned.budget:,} labels"
+    return f"seed {run.planned.seed}{budget} {100 * run.share:.0f} %"

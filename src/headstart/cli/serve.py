@@ -18,25 +18,19 @@ def serve_command(
         typer.Argument(
             metavar="[NAME=]FOLDER…",
             help="Run folders or model folders: classifiers, and causal language models. The first is the default.",
-            show_default=False,
         ),
     ],
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(
-            help="Answer only who sends this as `Authorization: Bearer TOKEN`.",
-            envvar="HEADSTART_TOKEN",
-            show_default=False,
-        ),
+        typer.Option(help="Answer only who sends this as `Authorization: Bearer TOKEN`.", envvar="HEADSTART_TOKEN"),
     ] = None,
     examples: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Texts to click on the page, one a line. Without it a few of the run's valid set, on loopback alone.",
-            show_default=False,
         ),
     ] = None,
     limit: Annotated[
@@ -45,7 +39,6 @@ def serve_command(
             metavar="NAME=VALUE",
             help="Change a limit: body (bytes), texts, characters, new_tokens, requests, queue, deadline (s), wait "
             "(s), tokens (of a batch).",
-            show_default=False,
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
@@ -76,11 +69,8 @@ def serve_command(
         address, actual = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         if not is_loopback(host):
-            guarded = (
-                "a token is asked for"
-                if token
-                else "and no token protects it: give --token, or who can reach it may use it"
-            )
+            open_to_all = "and no token protects it: give --token, or who can reach it may use it"
+            guarded = "a token is asked for" if token else open_to_all
             where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
             log(f"headstart: listening on {where}, {guarded}")
         typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")

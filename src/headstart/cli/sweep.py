@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from headstart.cli import options
-from headstart.cli.console import console, log, print_json, silent, size, table
-from headstart.cli.progress import reporter
+from headstart.cli.console import console, log, print_json, silent, table
+from headstart.cli.progress import run_progress
 from headstart.studies.recipes import default_folder
 from headstart.studies.settings import SweepSettings
+from headstart.wording import size
 
 if TYPE_CHECKING:
     from headstart.runs.sweep import Sweep, Trial
@@ -31,7 +31,7 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
     say = silent if quiet else log
     if out is None:
         out, resume = default_folder(settings), True
-    with reporter(quiet) as on_event:
+    with run_progress(quiet) as on_event:
         result = sweep(settings, out, resume=resume, on_event=on_event, log=say)
     write_report([out], out / "report.html")
     if as_json:
@@ -52,8 +52,7 @@ def show(record: Sweep, out: Path) -> None:
     """The table, what went wrong in which trial, and where the best one lies."""
     screen = console()
     for block in tables(record, screen.width):
-        screen.print(block, highlight=False)
-        screen.print()
+        screen.print(block, "", sep="\n")
     for number, trial in enumerate(record.trials, start=1):
         if trial.error:
             typer.echo(f"trial {number} failed: {trial.error}")
@@ -72,10 +71,8 @@ def tables(record: Sweep, width: int) -> Iterator[Table]:
     columns = [_column(record, trial, number) for number, trial in enumerate(record.trials, start=1)]
     for block in _blocks(columns, width - max(len(name) for column in columns for name in column)):
         names = [name for name in block[0] if any(column[name] for column in block)]
-        rows = table(names[0], *(f">{column[names[0]]}" for column in block))
-        for name in names[1:]:
-            rows.add_row(name, *(escape(column[name]) for column in block))
-        yield rows
+        rows = [[name, *(column[name] for column in block)] for name in names[1:]]
+        yield table(names[0], *(f">{column[names[0]]}" for column in block), rows=rows)
 
 
 def _blocks(columns: Sequence[dict[str, str]], width: int) -> Iterator[list[dict[str, str]]]:

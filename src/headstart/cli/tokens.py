@@ -1,21 +1,98 @@
-"""`headstart tokens`: a corpus turned into a token store."""
+"""`headstart tokenizer` and `tokens`: train a tokenizer, look at its pieces, turn a corpus into a token store."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.status import Status
 
-from headstart.cli.console import log, print_json, size
+from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
 from headstart.cli.torchrun import cores_per_process, process_group
+from headstart.errors import ConfigError, TokenizerError
+from headstart.wording import plural, size
 
 if TYPE_CHECKING:
+    from headstart.reading.documents import Document
     from headstart.store.store import Store
-    from headstart.store.writer import Progress as StoreProgress
+    from headstart.store.writer import Progress
+
+tokenizer_app = typer.Typer(help="Train a tokenizer on text, or look at one.", no_args_is_help=True)
+
+
+@tokenizer_app.command("train")
+def train(
+    corpus: Corpus,
+    size: Annotated[int, typer.Option(help="The number of tokens, special ones included.")],
+    out: Annotated[Path, typer.Option(help="The folder that gets tokenizer.json.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="unigram (SentencePiece's: for any language, nothing is unknown, and masked models learn most from "
+            "it), bpe (GPT-2's: decodes to exactly the text) or wordpiece (BERT's)."
+        ),
+    ] = "unigram",
+    lower: Annotated[bool, typer.Option("--lower", help="Lower-case all text; accents stay.")] = False,
+    column: TextColumn = None,
+    blank_lines: BlankLines = False,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Train a tokenizer on a corpus.
+
+    The same text gives the same tokenizer.json each time, byte for byte.
+    """
+    from headstart.reading.documents import read_documents
+    from headstart.tokenizers.load import FILE
+    from headstart.tokenizers.tokenizer import Tokenizer
+
+    if (out / FILE).exists():  # another model may depend on it
+        raise TokenizerError(f"{out / FILE} is there already. Choose another folder, or remove the file first")
+    status = Console(stderr=True).status("reading")  # shows nothing where stderr is no terminal
+    with skipped_rows(skip_bad) as skipped, status:
+        documents = read_documents(corpus, column=column, blank_lines=blank_lines, skipped=skipped)
+        tokenizer = Tokenizer.train(_texts(documents, status), kind=kind, size=size, lower=lower)
+    tokenizer.save(out)
+    if tokenizer.size < size:
+        log(f"the corpus gives no more than {tokenizer.size:,} tokens; {size:,} were asked for")
+    typer.echo(f"{out / FILE}: {kind}, {tokenizer.size:,} tokens, fingerprint {tokenizer.fingerprint[:12]}")
+
+
+@tokenizer_app.command("show")
+def show(
+    path: Annotated[Path, typer.Argument(help="A tokenizer: a folder or a file.", metavar="DIR")],
+    text: Annotated[str, typer.Argument(help="The text to cut into pieces.")],
+    as_json: Json = False,
+) -> None:
+    """Show the pieces and ids of a text."""
+    from headstart.tokenizers.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(path)
+    ids = tokenizer.encode(text)
+    pieces = tokenizer.pieces(ids)
+    unknown = 0 if tokenizer.unknown is None else ids.count(tokenizer.unknown)
+    if as_json:
+        print_json({"text": text, "pieces": pieces, "ids": ids, "unknown": unknown, "size": tokenizer.size})
+        return
+    shown = (piece if piece.isprintable() else ascii(piece)[1:-1] for piece in pieces)
+    if ids:
+        console().print(table("piece", ">id", rows=zip(shown, map(str, ids), strict=True)))
+    typer.echo(f"{plural(len(ids), 'token')} of a vocabulary of {tokenizer.size:,}, {unknown:,} unknown")
+
+
+def _texts(documents: Iterable[Document], status: Status) -> Iterator[str]:
+    """The texts of documents; the status line says how many there have been."""
+    number = 0
+    for number, document in enumerate(documents, start=1):
+        if number % 1000 == 0:
+            status.update(f"reading: {number:,} documents")
+        yield document.text
+    status.update(f"{number:,} documents read, learning their pieces")
 
 
 def tokens(
@@ -47,20 +124,13 @@ def tokens(
     was_there = (out / "store.json").exists()
     began = time.monotonic()
     try:
-        with process_group() as parallel, _ProgressBar(parallel.is_main) as bar:
+        with process_group() as parallel, (progress := _ProgressBar(parallel.is_main)).bar:
+            reading: dict[str, Any] = {"column": column, "blank_lines": blank_lines, "skip_bad": skip_bad}
+            workers = cores_per_process() if workers is None else workers
             store = write_store(
-                corpus,
-                loaded,
-                out,
-                valid=valid,
-                workers=cores_per_process() if workers is None else workers,
-                column=column,
-                blank_lines=blank_lines,
-                skip_bad=skip_bad,
-                repeat=_repeat_counts(repeat or []),
-                on_progress=bar,
-                parallel=parallel,
-            )
+                corpus, loaded, out, valid=valid, workers=workers, repeat=_repeat_counts(repeat or []),
+                on_progress=progress, parallel=parallel, **reading,
+            )  # fmt: skip
     except KeyboardInterrupt:
         log(f"{out} is half-written: the same command goes on from there")
         raise
@@ -69,13 +139,13 @@ def tokens(
     seconds = time.monotonic() - began
     if was_there:
         log(f"{out} already holds this store, whole and unchanged: nothing to do")
-    elif bar.kept:
-        log(f"{bar.kept:,} documents were there from an earlier run")
-    result = _result(store, None if was_there else (bar.documents - bar.kept) / seconds)
+    elif progress.kept:
+        log(f"{progress.kept:,} documents were there from an earlier run")
+    result = _result(store, None if was_there else (progress.documents - progress.kept) / seconds)
     if as_json:
         print_json(result)
     else:
-        _print_lines(result, store)
+        _print_lines(result)
 
 
 def _repeat_counts(pairs: list[str]) -> dict[str, int]:
@@ -83,8 +153,6 @@ def _repeat_counts(pairs: list[str]) -> dict[str, int]:
     >>> _repeat_counts(["reviews.txt=5"])
     {'reviews.txt': 5}
     """
-    from headstart.errors import ConfigError
-
     counts = {name: count for name, _, count in (pair.rpartition("=") for pair in pairs)}
     wrong = [pair for pair in pairs if not pair.rpartition("=")[2].isdecimal()]
     if wrong or "" in counts:
@@ -95,39 +163,21 @@ def _repeat_counts(pairs: list[str]) -> dict[str, int]:
 
 
 class _ProgressBar:
-    """Draws the progress of a store, where stderr is a terminal, and remembers what came last."""
+    """Draws the progress of a store, where it is wanted and stderr is a terminal, and remembers what came last."""
 
     def __init__(self, wanted: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        screen = Console(stderr=True)
-        self._bar = Progress(
-            BarColumn(),
-            "{task.fields[documents]:,} documents",
-            "{task.fields[rate]:,.0f} documents/s",
-            "{task.fields[megabytes]:,.1f} MB",
-            TimeElapsedColumn(),
-            console=screen,
-            transient=True,
-            disable=not (wanted and screen.is_terminal),
-        )
-        self._task = self._bar.add_task("", total=None, documents=0, rate=0.0, megabytes=0.0)
-        self._began = time.monotonic()
+        screen, columns = Console(stderr=True), (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self.bar = Progress(*columns, console=screen, transient=True, disable=not (wanted and screen.is_terminal))
+        self.task, self.began = self.bar.add_task("", total=None), time.monotonic()
         self.documents = self.kept = 0
 
-    def __enter__(self) -> _ProgressBar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, progress: StoreProgress) -> None:
+    def __call__(self, progress: Progress) -> None:
         self.documents, self.kept = progress.documents, progress.kept
-        rate = (self.documents - self.kept) / max(time.monotonic() - self._began, 1e-9)
-        fields: dict[str, Any] = {"documents": self.documents, "rate": rate, "megabytes": progress.bytes / 1e6}
-        self._bar.update(self._task, completed=progress.bytes, total=progress.total, **fields)
+        rate = (self.documents - self.kept) / max(time.monotonic() - self.began, 1e-9)
+        line = f"{self.documents:,} documents {rate:,.0f} documents/s {progress.bytes / 1e6:,.1f} MB"
+        self.bar.update(self.task, completed=progress.bytes, total=progress.total, description=line)
 
 
 def _result(store: Store, rate: float | None) -> dict[str, Any]:
@@ -146,12 +196,12 @@ def _result(store: Store, rate: float | None) -> dict[str, Any]:
     }
 
 
-def _print_lines(result: dict[str, Any], store: Store) -> None:
+def _print_lines(result: dict[str, Any]) -> None:
     from headstart.reading.skipped import summary_lines
 
-    for line in summary_lines(**store.manifest["left_out"]):
+    for line in summary_lines(**result["left_out"]):
         log(line)
-    train, valid = (store.counts[name].documents for name in ("train", "valid"))
+    train, valid = (result["splits"][name]["documents"] for name in ("train", "valid"))
     rate = result["documents_per_second"]
     lines = {
         "documents": f"{result['documents']:,} (train {train:,}, valid {valid:,})",

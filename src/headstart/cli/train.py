@@ -1,17 +1,19 @@
-"""`headstart pretrain`, `finetune`, `evaluate`, `verify-resume`."""
+"""`headstart pretrain`, `finetune` and `verify-resume`."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headstart.cli import options
-from headstart.cli.console import console, log, log_skipped, print_json, silent, table
-from headstart.cli.options import Json, LabelColumn, ModelFolder, SecondColumn, SkipBad, TextColumn
-from headstart.cli.progress import reporter
+from headstart.cli.console import console, log, print_json, silent, table
+from headstart.cli.progress import run_progress
 from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.config import Settings, read_toml
 from headstart.errors import ConfigError
@@ -28,7 +30,7 @@ def _train(
         say = silent if quiet else log
         if out is None:
             out, resume = parallel.broadcast(default_folder(settings)), True
-        with reporter(quiet) as on_event:
+        with run_progress(quiet) as on_event:
             result = study(settings, out, resume=resume, on_event=on_event, log=say, parallel=parallel)
     if not parallel.is_main:
         return
@@ -42,10 +44,8 @@ def _show_scores(out: Path, result: dict[str, Any]) -> None:
     names = [name for name in ("valid", "test") if result.get(name)]
     if names:
         columns = list(result[names[0]])
-        rows = table("", *(f">{name.replace('_', ' ')}" for name in columns))
-        for name in names:
-            rows.add_row(name, *(f"{result[name][column]:.4f}" for column in columns))
-        console().print(rows, highlight=False)
+        rows = [(name, *(f"{result[name][column]:.4f}" for column in columns)) for name in names]
+        console().print(table("", *(f">{name.replace('_', ' ')}" for name in columns), rows=rows))
     typer.echo(f"run folder: {out}")
 
 
@@ -62,8 +62,6 @@ def _pretrain(settings: PretrainSettings, **arguments: Any) -> None:
     Text is turned into a token store first, beside the run folder, by a tokenizer that is trained on it unless
     --tokenizer or --init brings one.
     """
-    from functools import partial
-
     from headstart.studies.pretrain import pretrain
 
     _train(partial(pretrain, workers=cores_per_process()), settings, **arguments)
@@ -80,50 +78,15 @@ pretrain_command = _training_command(
 )
 
 
-def evaluate_command(
-    folder: ModelFolder,
-    data: Annotated[str, typer.Argument(help="Labelled texts.")],
-    text: TextColumn = None,
-    second: SecondColumn = None,
-    label: LabelColumn = None,
-    skip_bad: SkipBad = False,
-    as_json: Json = False,
-) -> None:
-    """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
-    from headstart.reading.examples import read_examples
-    from headstart.reading.skipped import SkippedRows
-    from headstart.use.classifier import TextClassifier
-
-    skipped = SkippedRows() if skip_bad else None
-    with process_group() as parallel:
-        classifier = TextClassifier.load(folder, parallel=parallel)
-        examples = read_examples(data, text=text, second=second, label=label, skipped=skipped)
-        for note in examples.notes if parallel.is_main else ():
-            log(note)
-        scores, rows = classifier.evaluate(examples), len(examples.rows)
-    if not parallel.is_main:
-        return
-    log_skipped(skipped)
-    if as_json:
-        print_json({"rows": rows, **scores})
-        return
-    shown = table(">rows", *(f">{name.replace('_', ' ')}" for name in scores))
-    shown.add_row(str(rows), *(f"{value:.4f}" for value in scores.values()))
-    console().print(shown, highlight=False)
-
-
 def verify_command(
     recipe: Annotated[Path, typer.Argument(metavar="RUN.toml", help="A recipe, or the run.toml of a run.")],
     study: Annotated[str | None, typer.Option(help="pretrain or finetune, where the recipe does not say.")] = None,
     kills: Annotated[int, typer.Option(min=1, help="How often to kill it.")] = 3,
     seed: Annotated[int, typer.Option(help="Decides when.")] = 0,
     steps: Annotated[int | None, typer.Option(min=2, help="Steps to run, instead of what the recipe says.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Kill a run at random steps, resume it, and compare it bit for bit with one that was never stopped."""
-    import tempfile
-    from dataclasses import asdict
-
     from headstart.studies.verify import verify_resume
 
     study = study or read_toml(recipe).get("study")

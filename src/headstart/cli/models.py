@@ -1,16 +1,20 @@
-"""`headstart import` and `headstart export`: models in from other tools, and out to them."""
+"""`headstart import`, `export` and `params`: models in from other tools, out to them, and counted."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headstart.cli.console import console, log, log_skipped, print_json, size, table
+from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
-from headstart.errors import ConfigError
+from headstart.errors import CheckpointError, ConfigError, did_you_mean
+from headstart.wording import size
+
+if TYPE_CHECKING:
+    from headstart.config import HeadConfig, ModelConfig
 
 
 def import_model(
@@ -59,17 +63,15 @@ def export_model(
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
     from headstart.reading.examples import read_examples
-    from headstart.reading.skipped import SkippedRows
     from headstart.use.export import export
 
-    skipped = SkippedRows() if skip_bad else None
     texts = None
     if valid is None and (text or second or label or skip_bad):
         raise ConfigError("export", ["--text, --second, --label and --skip-bad say how --valid is read: give it too"])
     if valid is not None:
-        texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
+        with skipped_rows(skip_bad) as skipped:
+            texts = read_examples(valid, text=text, second=second, label=label, skipped=skipped)
     exported = export(source, out, to, valid=texts, tolerance=tolerance, log=log)
-    log_skipped(skipped)
     comparison = exported.comparison
     if as_json:
         print_json({"out": str(out), "to": exported.form, "comparison": comparison and asdict(comparison)})
@@ -83,7 +85,77 @@ def export_model(
         ):
             costs = [f"{model.milliseconds:.1f} ms", f"{model.texts_per_second:,.0f}/s"]
             rows.add_row(name, size(model.size), f"{model.accuracy:.4f}", *cells, *costs)
-        console().print(rows, highlight=False)
+        console().print(rows)
     same = "every tensor read back the same" + (", rounded to bf16" if exported.form == "base" else "")
     checked = same if comparison is None else f"compared on {comparison.texts:,} valid texts"
     typer.echo(f"{out}: {exported.what}; {checked}")
+
+
+def params(
+    model: Annotated[str, typer.Argument(metavar="PRESET|FOLDER", help="A preset, such as lab, or a model folder.")],
+    head: Annotated[
+        str | None,
+        typer.Option(help="next-token, masked, next-sentence, masked+next-sentence, classifier or none."),
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Classes of a classifier head.")] = 2,
+    frozen: Annotated[bool, typer.Option("--frozen", help="Count the backbone as fixed.")] = False,
+    precision: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="The type that weights, gradients and moments are kept in.")
+    ] = "float32",
+    as_json: Json = False,
+) -> None:
+    """Count every parameter of a model, block by block, by formula and by the real tensors."""
+    from headstart.model.count import count, count_tensors
+    from headstart.model.model import Model
+    from headstart.model.presets import usual_head
+
+    config, own_head = _find(model)
+    if head is not None:
+        own_head = None if head == "none" else usual_head(config, head, classes)
+    counted = count(config, own_head, frozen=frozen)
+    empty = Model.empty(config, own_head)
+    tensors = count_tensors(empty.freeze() if frozen else empty)
+    memory = counted.memory(precision)
+    if as_json:
+        blocks = [{**asdict(block), "number": block.number} for block in counted.blocks]
+        print_json(
+            {
+                "model": model,
+                "head": None if own_head is None else own_head.to_mapping(),
+                "total": counted.total,
+                "trainable": counted.trainable,
+                "frozen": counted.total - counted.trainable,
+                "tensors": asdict(tensors),
+                "blocks": blocks,
+                "memory": {"precision": precision, **memory},
+                "config": config.to_mapping(),
+            }
+        )
+        return
+    screen = console()
+    rows = table("block", "formula", ">each", ">×", ">parameters")
+    for block in counted.blocks:
+        number = "shared" if block.shared else f"{block.number:,}"
+        rows.add_row(block.name, block.formula, f"{block.each:,}", str(block.copies), number)
+    rows.add_section()
+    rows.add_row("total", "", "", "", f"{counted.total:,}", style="bold")
+    kind = "no head" if own_head is None else f"a {own_head.kind} head"
+    screen.print(f"{model} with {kind}\n", rows, sep="\n")
+    agree = "agree" if tensors.agrees(counted) else f"DIFFER: {tensors.blocks}"
+    screen.print(
+        f"\ntrainable {counted.trainable:,}, frozen {counted.total - counted.trainable:,}; the real tensors {agree}\n"
+        f"in {precision}: weights {size(memory['weights'])}, gradients {size(memory['gradients'])}, "
+        f"AdamW's moments {size(memory['optimizer'])}"
+    )
+
+
+def _find(name: str) -> tuple[ModelConfig, HeadConfig | None]:
+    from headstart.checkpoints.folder import load
+    from headstart.model.presets import PRESETS
+
+    if name in PRESETS:
+        return PRESETS[name], None
+    if Path(name).is_dir():
+        loaded = load(name).model
+        return loaded.config, loaded.head_config
+    raise CheckpointError(f"{name!r} is no preset and no folder: {did_you_mean(name, PRESETS)}")
