@@ -95,7 +95,7 @@ def test_progress_is_shown_where_it_is_wanted(capsys: pytest.CaptureFixture[str]
     hs.finetune("reviews.txt", init="base", steps=1, progress=True)
     shown = capsys.readouterr().out
     assert "run folder: runs/finetune-reviews" in shown
-    assert "valid accuracy" in shown
+    assert "valid: accuracy" in shown
 
 
 def test_a_recipe_and_keyword_arguments_over_it() -> None:

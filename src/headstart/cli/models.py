@@ -14,7 +14,10 @@ from headstart.errors import CheckpointError, ConfigError, did_you_mean
 from headstart.wording import size
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from headstart.config import HeadConfig, ModelConfig
+    from headstart.model.count import Count
 
 
 def import_model(
@@ -132,21 +135,26 @@ def params(
             }
         )
         return
-    screen = console()
+    kind = "no head" if own_head is None else f"a {own_head.kind} head"
+    agree = "agree" if tensors.agrees(counted) else f"DIFFER: {tensors.blocks}"
+    console().print(
+        f"{model} with {kind}\n",
+        _blocks_table(counted),
+        f"\ntrainable {counted.trainable:,}, frozen {counted.total - counted.trainable:,}; the real tensors {agree}\n"
+        f"in {precision}: weights {size(memory['weights'])}, gradients {size(memory['gradients'])}, "
+        f"AdamW's moments {size(memory['optimizer'])}",
+        sep="\n",
+    )
+
+
+def _blocks_table(counted: Count) -> Table:
     rows = table("block", "formula", ">each", ">×", ">parameters")
     for block in counted.blocks:
         number = "shared" if block.shared else f"{block.number:,}"
         rows.add_row(block.name, block.formula, f"{block.each:,}", str(block.copies), number)
     rows.add_section()
     rows.add_row("total", "", "", "", f"{counted.total:,}", style="bold")
-    kind = "no head" if own_head is None else f"a {own_head.kind} head"
-    screen.print(f"{model} with {kind}\n", rows, sep="\n")
-    agree = "agree" if tensors.agrees(counted) else f"DIFFER: {tensors.blocks}"
-    screen.print(
-        f"\ntrainable {counted.trainable:,}, frozen {counted.total - counted.trainable:,}; the real tensors {agree}\n"
-        f"in {precision}: weights {size(memory['weights'])}, gradients {size(memory['gradients'])}, "
-        f"AdamW's moments {size(memory['optimizer'])}"
-    )
+    return rows
 
 
 def _find(name: str) -> tuple[ModelConfig, HeadConfig | None]:
