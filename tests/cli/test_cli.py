@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headstart import __version__
+from headstart.cli.console import console, table
 
 from .command_line import run
 
@@ -73,3 +74,8 @@ def test_threads_that_wait_soon_sleep(given: dict[str, str], spins: str | None) 
     if found is None:
         pytest.skip("this torch does not use GNU's OpenMP")
     assert found[1] == spins if spins else found[1] not in ("1000", "300000")
+
+
+def test_brackets_and_colons_in_a_text_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("[b]x[/b] :smile:", table("[i]", rows=[["[/]"]]))
+    assert capsys.readouterr().out.split() == ["[b]x[/b]", ":smile:", "[i]", "[/]"]

@@ -142,10 +142,10 @@ def made_up(count: int) -> Sweep:
 
 @pytest.mark.parametrize("width", [60, 100, 329, 330])
 def test_many_trials_are_broken_into_blocks_that_fit(width: int) -> None:
-    screen = Console(width=width, color_system=None)
+    screen = Console(width=width, color_system=None, markup=False)
     with screen.capture() as caught:
         for block in tables(made_up(24), width):
-            screen.print(block, highlight=False)
+            screen.print(block)
             screen.print()
     text = caught.get()
     assert all(len(line) <= width for line in text.splitlines())

@@ -168,4 +168,4 @@ def test_someone_who_looks_on_sees_a_bar(base: Path, capsys: pytest.CaptureFixtu
     made(base, epochs=1).fit(TEXTS, LABELS)
     assert capsys.readouterr().out == ""
     made(base, epochs=1, progress=True).fit(TEXTS, LABELS)
-    assert "valid accuracy " in capsys.readouterr().out
+    assert "valid: accuracy " in capsys.readouterr().out

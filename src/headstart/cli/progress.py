@@ -51,7 +51,12 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
         from rich.console import Console
         from rich.live import Live
 
-        with Live(get_renderable=progress.table, console=Console(stderr=True), refresh_per_second=2, transient=True):
+        with Live(
+            get_renderable=progress.table,
+            console=Console(stderr=True, markup=False),
+            refresh_per_second=2,
+            transient=True,
+        ):
             yield
         return
     stop = threading.Event()
