@@ -51,12 +51,8 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
         from rich.console import Console
         from rich.live import Live
 
-        with Live(
-            get_renderable=progress.table,
-            console=Console(stderr=True, markup=False),
-            refresh_per_second=2,
-            transient=True,
-        ):
+        screen = Console(stderr=True, markup=False)
+        with Live(get_renderable=progress.table, console=screen, refresh_per_second=2, transient=True):
             yield
         return
     stop = threading.Event()
