@@ -103,10 +103,7 @@ def _compare(
     reference = names[0]
     differences = []
     others = [name for name in names if name not in (reference, "majority")]
-    found = [
-        statistics.difference(predictions[name, last], predictions[reference, last], samples=plan.samples)
-        for name in others
-    ]
+    found = [statistics.difference(predictions[name, last], predictions[reference, last]) for name in others]
     for name, each, holm in zip(others, found, statistics.holm([each.p for each in found]), strict=True):
         differences.append(
             DifferenceResult(
@@ -125,7 +122,7 @@ def _compare(
     worth = []
     for budget in plan.budgets[:-1]:
         curve = [(labels, predictions[reference, labels]) for labels in plan.budgets]
-        value = statistics.label_worth(curve, predictions[names[2], budget], samples=plan.samples)
+        value = statistics.label_worth(curve, predictions[names[2], budget])
         worth.append(WorthResult(names[2], reference, budget, value.value, value.low, value.high, value.at_most))
     full, scratch = made[names[2], last].scores["accuracy"], made[reference, last].scores["accuracy"]
     verdict = (
@@ -141,9 +138,9 @@ def _compare(
 
 def _arm(plan: Plan, name: str, labels: int, predictions: ArmPredictions, runs: tuple[RunScores, ...]) -> ArmResult:
     mode: Any = "baseline" if name in ("tfidf", "majority") else name.split(":")[0]
-    leak_free = statistics.estimate(predictions.without(plan.leaked), samples=plan.samples) if plan.leaked else None
+    leak_free = statistics.estimate(predictions.without(plan.leaked)) if plan.leaked else None
     base = None if mode in ("baseline", "scratch") else "base"
-    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions, samples=plan.samples), leak_free)
+    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions), leak_free)
 
 
 def _write_run(

@@ -290,14 +290,3 @@ def test_advice_that_asks_has_no_further_stop(books: Path, tmp_path: Path) -> No
     (study / "data.json").write_text(json.dumps(data))
     page = render(read([study]))
     assert ">Is that meant?</span>" in page and ">Look at them.</span>" in page
-
-
-def test_arms_of_other_seeds_are_named(books: Path) -> None:
-    """Runs that were made one by one may not have the same seeds: what could not be paired is said."""
-    (study,) = (records := read([books])).studies
-    arms = [replace(arm, runs=arm.runs[:2]) if arm.name == "full" else arm for arm in study.comparison.arms]
-    differences = tuple(each for each in study.comparison.differences if each.arm != "full")
-    comparison = replace(study.comparison, arms=tuple(arms), differences=differences)
-    page = render(replace(records, studies=(replace(study, comparison=comparison),)))
-    assert "full has not the seeds of scratch: a difference between them would not be paired." in page
-    assert "not the seeds of" not in render(records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 from headstart.config import to_toml
 from headstart.errors import DataError
+from headstart.studies import statistics
 from headstart.studies.outcomes import Arm, compare_arms, compare_runs
 
 TRUTH = ["a", "b"] * 20  # of test; valid is the first ten
@@ -19,21 +21,22 @@ TRUTH = ["a", "b"] * 20  # of test; valid is the first ten
 
 def write_run(
     folder: Path, wrong: set[int], *, seed: int = 0, mode: str = "full", rows: int = 100, base: str = "base",
-    classes: str = "ab", truth: list[str] | None = None, always: str | None = None,
+    classes: str = "ab", truth: list[str] | None = None, always: str | None = None, labels: int | None = None,
 ) -> Path:  # fmt: skip
     """A run that is right everywhere but on these rows of test, with probability 0.8."""
     folder.mkdir(parents=True)
     truth = truth or TRUTH
     table = []
-    for split, labels in (("valid", truth[:10]), ("test", truth)):
-        for row, label in enumerate(labels):
+    for split, expected in (("valid", truth[:10]), ("test", truth)):
+        for row, label in enumerate(expected):
             said = always or (label if split == "valid" or row not in wrong else next(c for c in classes if c != label))
             rest = 0.2 / (len(classes) - 1)
             chances = {f"probability:{c}": 0.8 if c == said else rest for c in classes}
             table.append({"split": split, "text": f"{split} {row}", "label": label, "predicted": said, **chances})
     pq.write_table(pa.Table.from_pylist(table), folder / "predictions.parquet")
     (folder / "result.json").write_text(json.dumps({"labels": list(classes), "rows": {"train": rows}}))
-    (folder / "run.toml").write_text(to_toml({"study": "finetune", "mode": mode, "init": base, "seed": seed}))
+    subset = {} if labels is None else {"labels": labels}
+    (folder / "run.toml").write_text(to_toml({"study": "finetune", "mode": mode, "init": base, "seed": seed, **subset}))
     (folder / "manifest.json").write_text("{}")
     return folder
 
@@ -119,11 +122,27 @@ def test_runs_of_other_questions_are_refused(tmp_path: Path, options: dict[str, 
         compare_runs(folders)
 
 
-def test_loose_runs_with_other_seeds_have_scores_and_no_paired_difference(tmp_path: Path) -> None:
+def test_arms_of_other_seeds_are_compared(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / f"full{i}", {i}, seed=i) for i in (2, 0, 1)]
     folders += [write_run(tmp_path / f"scratch{i}", {i, 9}, seed=i, mode="scratch") for i in (0, 1)]
     found = compare_runs(folders)
     assert [run.seed for run in found.arm("full").runs] == [0, 1, 2]
-    assert found.differences == ()
-    single = compare_runs([folders[0], *folders[3:]])
-    assert [(each.arm, each.reference) for each in single.differences] == [("full", "scratch")]
+    assert [(each.arm, each.reference) for each in found.differences] == [("full", "scratch")]
+
+
+def test_arms_that_learned_from_the_same_subsets_are_paired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    difference = statistics.difference
+
+    def spy(*arms: Any, paired: bool) -> Any:
+        asked.append(paired)
+        return difference(*arms, paired=paired)
+
+    monkeypatch.setattr(statistics, "difference", spy)
+    for labels, same_seeds in ((None, True), (20, True), (20, False)):
+        place = tmp_path / f"{labels}-{same_seeds}"
+        runs = [write_run(place / f"full{i}", {i}, seed=i, labels=labels) for i in (0, 1)]
+        seeds = (0, 1) if same_seeds else (5, 6)
+        runs += [write_run(place / f"scratch{i}", {i, 9}, seed=i, mode="scratch", labels=labels) for i in seeds]
+        compare_runs(runs)
+    assert asked == [False, True, False]

@@ -168,30 +168,12 @@ def _final(study: Study) -> Section:
     )
     if study.intervals:
         words += (
-            "The 95 % intervals hold two kinds of luck: which seeds were drawn, and which texts the test set happens "
+            "The 95 % intervals allow for both: which seeds were drawn, and which texts the test set happens "
             "to hold. Macro-F1 counts every class alike; the calibration error is how far confidence is from accuracy."
         )
     else:
         words += "With these runs there are no intervals: the ranges are from the lowest seed to the highest."
-    beside = [Words(words), *_unpaired(study)]
-    return Section("Final accuracy", (Beside(_final_figure(study), tuple(beside)), *tables))
-
-
-def _unpaired(study: Study) -> list[Words]:
-    """Where runs were made one by one: the arms whose seeds are not those of the reference."""
-    seeds = {arm.name: sorted(run.seed for run in arm.runs) for arm in study.comparison.arms}
-    reference = study.comparison.reference
-    unpaired = [
-        name
-        for name in seeds
-        if study.intervals and name != "majority"  # which is compared with nothing
-        if seeds[name] != seeds[reference] and not study.comparison.difference(name, reference)
-    ]
-    if not unpaired:
-        return []
-    verb = "has" if len(unpaired) == 1 else "have"
-    names = ", ".join(unpaired)
-    return [Words(f"{names} {verb} not the seeds of {reference}: a difference between them would not be paired.")]
+    return Section("Final accuracy", (Beside(_final_figure(study), (Words(words),)), *tables))
 
 
 def _score_table(
@@ -234,7 +216,7 @@ def _differences(study: Study) -> Section | None:
         caption = f"The same without the {study.comparison.leaked:,} leaked test texts"
         tables.append(Table(head[: 2 + len(METRICS)], leak_free, caption))
     words = (
-        "One arm minus another, run by run and text by text. Where the interval includes zero, this study cannot "
+        "One arm minus another, text by text. Where the interval includes zero, this study cannot "
         "tell the two apart. “Better” is the probability that the arm is ahead; Holm’s p is corrected for the number "
         "of differences in the table; “detectable” is the smallest true difference that such a study would "
         "show four times in five; where it is none, there are too few seeds to show any."

@@ -36,6 +36,7 @@ ArmBudget = tuple[Arm, int]  # an arm, and how many labelled texts it learned fr
 class FinishedRun:
     path: Path
     seed: int
+    subset: bool  # whether its seed drew the labelled texts that it learned from
     train_rows: int
     class_names: tuple[str, ...]
     valid: Predictions
@@ -48,7 +49,9 @@ def read_run(path: Path) -> FinishedRun:
     result = run.result()
     predictions = run.predictions(result.class_names)
     valid, test = (predictions.split(name) for name in ("valid", "test"))
-    return FinishedRun(path, run.settings().get("seed", 0), result.rows["train"], result.class_names, valid, test)
+    settings = run.settings()
+    seed, subset = settings.get("seed", 0), settings.get("labels") is not None
+    return FinishedRun(path, seed, subset, result.rows["train"], result.class_names, valid, test)
 
 
 def compare_arms(
@@ -81,9 +84,7 @@ def compare_arms(
         leaked=len(leaked),
         reference=reference,
         arms=arms,
-        differences=tuple(
-            _differences(_paired(contrasts, arms), _at_budget(predictions, largest), _at_budget(leak_free, largest))
-        ),
+        differences=tuple(_differences(contrasts, runs, predictions, leak_free, largest)),
         curves=tuple(results.values()) if len(results) > len(arms) else (),
         worth=tuple(_label_worth(contrasts, predictions)),
     )
@@ -159,33 +160,22 @@ def _usual_reference(arms: Sequence[ArmResult]) -> str:
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 
-def _at_budget(predictions: Mapping[ArmBudget, ArmPredictions], budget: int) -> dict[str, ArmPredictions]:
-    return {arm.name: each for (arm, its_budget), each in predictions.items() if its_budget == budget}
-
-
-def _paired(contrasts: Contrasts, arms: Sequence[ArmResult]) -> list[tuple[str, str]]:
-    """The contrasts whose runs can be paired: by equal seeds, or one run against every seed.
-
-    Runs that were made one by one may have other seeds from arm to arm.
-    """
-    seeds = {arm.name: [run.seed for run in arm.runs] for arm in arms}
-    return [
-        (one, other)
-        for one, other in contrasts.pairs
-        if seeds[one] == seeds[other] or 1 in (len(seeds[one]), len(seeds[other]))
-    ]
-
-
 def _differences(
-    pairs: Sequence[tuple[str, str]],
-    predictions: Mapping[str, ArmPredictions],
-    leak_free: Mapping[str, ArmPredictions],
+    contrasts: Contrasts,
+    runs: Mapping[ArmBudget, Sequence[FinishedRun]],
+    predictions: Mapping[ArmBudget, ArmPredictions],
+    leak_free: Mapping[ArmBudget, ArmPredictions],
+    budget: int,
 ) -> list[DifferenceResult]:
-    """Each pair's difference, with Holm's correction among all of them."""
+    """The difference of each contrast on all labels, with Holm's correction among all of them."""
+    keys = {arm.name: (arm, its_budget) for arm, its_budget in runs if its_budget == budget}
+    subsets = {name: [run.seed for run in runs[key] if run.subset] for name, key in keys.items()}
     results = []
-    for arm, reference in pairs:
-        one, other = predictions[arm], predictions[reference]
-        difference = statistics.difference(one, other)
+    for arm, reference in contrasts.pairs:
+        one, other = predictions[keys[arm]], predictions[keys[reference]]
+        paired = bool(subsets[arm]) and subsets[arm] == subsets[reference]  # they learned from the same texts
+        difference = statistics.difference(one, other, paired=paired)
+        without = [leak_free[keys[name]] for name in (arm, reference)] if leak_free else None
         results.append(
             DifferenceResult(
                 arm=arm,
@@ -193,7 +183,7 @@ def _differences(
                 **vars(difference),
                 holm=difference.p,
                 mcnemar=statistics.mcnemar(_correct(one), _correct(other)) if len(one) == len(other) == 1 else None,
-                leak_free=statistics.difference(leak_free[arm], leak_free[reference]).scores if leak_free else None,
+                leak_free=statistics.difference(*without, paired=paired).scores if without else None,
             )
         )
     corrected = statistics.holm([result.p for result in results])
