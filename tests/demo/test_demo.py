@@ -35,7 +35,8 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
         assert f"\n{arm} " in found.stdout
     for sentence in json.loads(Path("headstart-demo/comparison.json").read_text())["verdict"]:
         assert sentence in found.stdout
-    assert found.stderr.startswith("a classifier of French book reviews, trained from scratch, on a frozen base")
+    opening = "a classifier of French book reviews, trained from scratch, on a frozen base"
+    assert found.stderr.startswith(f"study folder: headstart-demo\n{opening}")
     assert "8 of 8 runs done" in found.stderr
     *_, blank, report, last = found.stdout.splitlines()
     assert (blank, report) == ("", "report: headstart-demo/report.html")
@@ -53,7 +54,8 @@ def test_the_second_time_it_shows_what_it_found(tiny: Path, monkeypatch: pytest.
     assert len(manifests) == 8
     again = run("demo", "--out", "là-bas")
     assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert again.stderr == "8 of 8 runs are done already: nothing is trained again, this is what they say\n"
+    done = "8 of 8 runs are done already: nothing is trained again, this is what they say"
+    assert again.stderr == f"study folder: là-bas\n{done}\n"
     assert {path: path.stat().st_mtime_ns for path in manifests} == manifests
     out = Path("là-bas").resolve()
     monkeypatch.chdir(tiny)
@@ -78,7 +80,9 @@ def test_interrupted_it_goes_on(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     again = run("demo")
     assert again.exit_code == 0
-    assert again.stderr.startswith("4 of 8 runs are done already\n")  # two baselines and two of the arms
+    assert again.stderr.startswith(
+        "study folder: headstart-demo\n4 of 8 runs are done already\n"
+    )  # two baselines and two of the arms
     assert len(runs) == 3 + 4
 
 
