@@ -7,8 +7,8 @@
     reviews.predict(["A tender, witty book."])
     hs.compare("reviews.csv", init="runs/base")  # shows its tables and verdict in a notebook
 
-Settings are checked as those of the command line are, and told together with the nearest right names. A folder that
-is not named is `runs/VERB-DATA`; the same call again goes on there, and one that is done returns at once.
+Settings are checked as on the command line: all mistakes are reported at once, each with the nearest right name. The
+default folder is `runs/VERB-DATA`; the same call again resumes there, and one that is done returns at once.
 """
 
 from __future__ import annotations

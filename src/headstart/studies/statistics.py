@@ -5,13 +5,13 @@ have had other items and other seeds, so the variance of the mean over runs has 
 
 items   The variance over items of the mean over runs, divided by I. For a difference it is that of the item-by-item
         difference of the two arms: what is hard for both drops out.
-seeds   The variance S² of the runs' scores, less what each run's own luck with the items adds to it, divided by R; one
-        component for each arm. Arms are not paired by seed, unless they share what the seed drew: a subset of labels.
+seeds   The variance S² of the runs' scores, less the sampling error of the items that runs do not share, divided by R;
+        one component for each arm. Arms are paired by seed only where the seed drew the label subset of both.
 
 The half-width of an interval is the mean of two. Satterthwaite's takes one Student distribution for the sum of the
 components; it is too short where a few seeds of one arm carry most of the variance. The other is the root of the sum of
-squares of the components' own half-widths (Graybill and Wang 1980); it is too long where they do not. In simulated
-studies their mean holds the truth in 93 to 98 of 100 (`docs/statistics.md`, `tools/simulate.py`).
+squares of the components' own half-widths (Graybill and Wang 1980); it is too long elsewhere. In simulated
+studies their mean covers the truth in 93 to 98 of 100 (`docs/statistics.md`, `tools/simulate.py`).
 
 Accuracy has pseudo-items, without which a model that makes no mistake would have an interval without width: two right
 and two wrong for an arm (Agresti and Coull 1998), one in favour of each arm for a difference (Bonett and Price 2012).
@@ -86,7 +86,7 @@ class ArmPredictions:
 class SeedVariance:
     """How much of the variance of an arm's mean the seeds explain, and how well that is known."""
 
-    excess: float  # max(0, S² - own) / R
+    excess: float  # max(0, S² - own) / R, where `own` is the item sampling error that runs do not share
     raw: float  # S² / R
     df: int  # R - 1
 
