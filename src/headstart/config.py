@@ -19,7 +19,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from headstart.errors import ConfigError, did_you_mean
 
@@ -101,8 +102,11 @@ def _unfit(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str |
     if type(None) in options:
         if value is None:
             return None
-        hint = next(option for option in options if option is not type(None))
+        hint = Union[tuple(option for option in options if option is not type(None))]  # noqa: UP007
         options = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        problems = [_unfit(name, value, option, limits) for option in options]
+        return None if None in problems else " or ".join(map(str, problems))
     if get_origin(hint) is Literal:
         if value in options:
             return None

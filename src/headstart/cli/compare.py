@@ -83,6 +83,8 @@ def scores_table(comparison: Comparison) -> Table:
 
 def differences_table(comparison: Comparison) -> Table:
     """Each arm minus the reference, in points of accuracy."""
+    from headstart.report.blocks import p_value, probability
+
     rows = table(f"against {comparison.reference}", ">points", "", ">better", ">p (Holm)", ">could show")
     for difference in comparison.differences:
         if difference.reference == comparison.reference:
@@ -91,8 +93,8 @@ def differences_table(comparison: Comparison) -> Table:
                 difference.arm,
                 f"{100 * points.value:+.1f}",
                 f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
-                f"{100 * difference.better:.0f} %",
-                f"{difference.holm:.3f}",
+                probability(difference.better),
+                p_value(difference.holm),
                 difference.detectable_points,
             )
     return rows

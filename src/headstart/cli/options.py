@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from headstart.config import Settings
+from headstart.config import Settings, read_value
 from headstart.errors import ConfigError
 from headstart.studies.recipes import STUDIES, read_settings
 from headstart.training.settings import TrainingSettings
@@ -67,15 +68,15 @@ def command(
         if len(recipes) > 1:
             raise ConfigError(STUDIES[kind], [f"two recipes are named, {recipes[0]} and {recipes[1]}: name one"])
         own_values = {name: given.pop(name) for name, *_ in own}
-        given = {name: value for name, value in given.items() if value not in (None, [])}
+        given = {name: _read(value, hints[name]) for name, value in given.items() if value not in (None, [])}
         paths = [path for path in inputs or () if not path.lower().endswith(".toml")]
         body(read_settings(kind, recipes[0] if recipes else None, given, paths), **own_values)
 
+    hints = get_type_hints(kind)
     text = f"{data}; and a recipe, which ends in .toml: an option overrides it."
     inputs = ("inputs", list[str] | None, typer.Argument(metavar="DATA|RECIPE.toml", help=text), None)
     parameters = [_parameter(*inputs)]
     shared = {f.name for f in fields(TrainingSettings)}
-    hints = get_type_hints(kind)
     for f in sorted(fields(kind), key=lambda f: f.name in shared):  # type: ignore[arg-type]
         group = None if f.metadata["everyday"] else f.metadata["group"]
         parameters.append(_option(f.name, hints[f.name], f.metadata["help"], f.default, group))
@@ -95,6 +96,8 @@ def _option(name: str, hint: Any, text: str, default: Any, group: str | None) ->
     several = next((kind for kind in (hint, *get_args(hint)) if get_origin(kind) is tuple), None)
     if several is not None:
         hint = list[get_args(several)[0]]  # type: ignore[misc]
+    elif _mixed(hint):
+        hint = str | None
     elif type(None) not in get_args(hint):
         hint = hint | None
     flag = "--" + name.replace("_", "-")
@@ -102,6 +105,16 @@ def _option(name: str, hint: Any, text: str, default: Any, group: str | None) ->
     shown = "" if default in (None, "", (), MISSING) or default is False else f" [default: {default}]"
     option = typer.Option(*flags, help=text + shown, show_default=False, rich_help_panel=group)
     return _parameter(name, hint, option, None)
+
+
+def _mixed(hint: Any) -> bool:
+    """Whether it takes a number or a word, as `int | Literal["auto"]` does."""
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    return len(kinds) > 1 and get_origin(hint) in (Union, UnionType)
+
+
+def _read(value: Any, hint: Any) -> Any:
+    return read_value(value) if _mixed(hint) else value
 
 
 class GroupedCommand(TyperCommand):

@@ -7,8 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Literal
 
+from headstart.runs.tuning import ArmTuning
+
 ALPHA = 0.05  # a p-value below it is significant
 Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
+Decision = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,15 @@ class RunScores:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What an arm takes: means over its runs; None where it was not measured."""
+
+    seconds: float | None = None  # to train one model, its settings being known
+    milliseconds: float | None = None  # to classify one text
+    megabytes: float | None = None  # of the model on disk, in float32
+
+
+@dataclass(frozen=True)
 class ArmResult:
     """An arm over its seeds, with so many labelled texts to learn from."""
 
@@ -42,6 +54,8 @@ class ArmResult:
     runs: tuple[RunScores, ...]
     scores: Mapping[str, Estimate]
     leak_free: Mapping[str, Estimate] | None  # None where no test row stands in train or valid
+    cost: Cost = Cost()
+    tuning: ArmTuning | None = None  # how its settings were chosen; None where they were given
 
     @property
     def trained(self) -> bool:
@@ -62,6 +76,10 @@ class DifferenceResult:
     detectable: float
     mcnemar: float | None  # where each of the two is a single model
     leak_free: Mapping[str, Estimate] | None
+    primary: bool = False  # one of the questions that the comparison was made for
+    level: float = 1 - ALPHA  # of its intervals: that at which its step of Holm's procedure decides
+    decision: Decision = "undecided"
+    leak_free_p: float | None = None
 
     @property
     def detectable_points(self) -> str:
@@ -95,6 +113,8 @@ class Comparison:
     curves: tuple[ArmResult, ...]
     worth: tuple[WorthResult, ...]
     verdict: tuple[str, ...] = ()
+    matters: float = 0.0  # a difference of accuracy below it counts as none
+    title: str = ""  # the verdict in one line
 
     def arm(self, name: str) -> ArmResult:
         return next(arm for arm in self.arms if arm.name == name)
@@ -157,6 +177,8 @@ class Comparison:
             curves=tuple(map(_arm, values["curves"])),
             worth=tuple(WorthResult(**_renamed(item, "labels", "budget")) for item in values["worth"]),
             verdict=tuple(values["verdict"]),
+            matters=values.get("matters", 0.0),
+            title=values.get("title", ""),
         )
 
 
@@ -174,8 +196,13 @@ def _renamed(values: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 def _arm(values: Mapping[str, Any]) -> ArmResult:
-    runs = tuple(RunScores(**run) for run in values["runs"])
-    return ArmResult(**{**_renamed(values, "labels", "budget"), "runs": runs, **_estimates(values)})
+    tuning = values.get("tuning")
+    parts = {
+        "runs": tuple(RunScores(**run) for run in values["runs"]),
+        "cost": Cost(**values.get("cost", {})),
+        "tuning": None if tuning is None else ArmTuning.from_json(tuning),
+    }
+    return ArmResult(**{**_renamed(values, "labels", "budget"), **parts, **_estimates(values)})
 
 
 def _estimates(values: Mapping[str, Any]) -> dict[str, dict[str, Estimate] | None]:

@@ -107,6 +107,8 @@ def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base])
     assert arm.base is not None
     given = settings.to_mapping()
     common = {f.name: given[f.name] for f in fields(LabelledSettings) if f.name in given}
+    if arm.mode != "frozen" or common.get("frozen_head") == "trained":  # which is what a run does unasked
+        common.pop("frozen_head", None)
     own = read_pairs(getattr(settings, arm.mode), f"--{arm.mode}")
     shared = sorted(own.keys() & {*SAME_FOR_ALL, *DATA})
     if shared:

@@ -19,6 +19,8 @@ from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, CompareSettings
 from headstart.studies.splits import draw_budget
 
+FIRST_SEEDS = 3  # of each arm, where they are added until the question is settled
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -89,7 +91,8 @@ def plan_runs(
 
     given = settings.to_mapping()
     data = {name: given[name] for name in DATA if name in given}
-    seeds = range(settings.seed, settings.seed + settings.seeds)
+    count = settings.seeds if isinstance(settings.seeds, int) else FIRST_SEEDS
+    seeds = range(settings.seed, settings.seed + count)
     for kind in KINDS:
         for budget in budgets:
             if budget == all_labels:  # nothing is drawn

@@ -51,6 +51,11 @@ class LabelledSettings(TrainingSettings):
     read: Literal["last", "all"] | None = _classifier(
         None, "Which layers a token's vector is taken from: the last, or the mean of all; by default the last."
     )
+    frozen_head: Literal["trained", "probe"] | None = _classifier(
+        None,
+        "The head on a frozen backbone: trained by steps, or a linear probe, that is logistic regression on the layer "
+        "and pooling that do best on held-out texts; by default trained.",
+    )
     dropout: float = _classifier(0.1, "Dropout before the last layer.", least=0, below=1)
     backbone_dropout: float | None = _classifier(
         None, "Dropout in the backbone; by default as it was.", least=0, below=1
@@ -108,7 +113,37 @@ class CompareSettings(LabelledSettings):
     arms: str = _comparison(
         "scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.", everyday=True
     )
-    seeds: int = _comparison(5, "Runs of each arm, each with a seed of its own.", least=1, everyday=True)
+    tune: Literal["none", "quick", "thorough"] = _comparison(
+        "none", "How far to search for the best settings of every arm, with equal effort for each.", everyday=True
+    )
+    minutes: float | None = _comparison(
+        None,
+        "Time for all of it: tuning and seeds are cut to fit; by default 15 with --tune quick.",
+        above=0,
+        everyday=True,
+    )
+    seeds: int | Literal["auto"] = _comparison(
+        5,
+        "Runs of each arm, each with a seed of its own; auto adds them until the question is settled.",
+        least=1,
+        everyday=True,
+    )
+    matters: float = _comparison(
+        0.0,
+        "The smallest difference that matters to you, in points: one below it counts as none.",
+        least=0,
+        below=100,
+        everyday=True,
+    )
+    refit: bool = _comparison(False, "Train the runs that are tested on train and valid together, every arm alike.")
+    pile: tuple[str, ...] = _comparison(
+        (),
+        "Text to pretrain a base of your own on, which is compared as the arm `yours`; may be given several times.",
+        everyday=True,
+    )
+    frozen_head: Literal["trained", "probe"] | None = _comparison(
+        None, "The head on a frozen backbone: a linear probe, or one that is trained by steps."
+    )
     labels: str | None = _comparison(
         None, "Label budgets, as 50,100,200,all: every arm on each of them.", everyday=True
     )
