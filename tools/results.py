@@ -35,6 +35,7 @@ from headstart.runs.run import MANIFEST, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.sweep import plain, shown
 from headstart.studies import statistics
+from headstart.studies.corrections import holm
 from headstart.studies.outcomes import read_run
 from headstart.studies.statistics import ArmPredictions
 
@@ -100,7 +101,7 @@ def _further_differences(study: Path, comparison: Comparison) -> list[dict[str, 
     ]
     predictions = {arm.name: _predictions(study, arm) for pair in pairs for arm in pair}
     added = [statistics.difference(predictions[one.name], predictions[other.name]) for one, other in pairs]
-    corrected = statistics.holm([*(d.p for d in comparison.differences), *(d.p for d in added)])
+    corrected = holm([*(d.p for d in comparison.differences), *(d.p for d in added)])
     return [
         _difference(one.name, other.name, d.scores, p)
         for (one, other), d, p in zip(pairs, added, corrected[len(comparison.differences) :], strict=True)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from headstart.config import ClassifierConfig, ModelConfig, NextTokenConfig, to_toml
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
 from headstart.runs.sweep import Sweep, Trial
-from headstart.studies import statistics
+from headstart.studies import corrections, statistics
 from headstart.studies.statistics import ArmPredictions
+from headstart.studies.worth import least_worth
 
 MODEL = ModelConfig(vocabulary=8000, width=64, layers=2, heads=2, feed_forward=128)
 WORDS = ["story", "novel", "essay", "voice", "reader", "page", "the", "of", "this", "like", "with", "every", "last"]
@@ -104,7 +105,7 @@ def _compare(
     differences = []
     others = [name for name in names if name not in (reference, "majority")]
     found = [statistics.difference(predictions[name, last], predictions[reference, last]) for name in others]
-    for name, each, holm in zip(others, found, statistics.holm([each.p for each in found]), strict=True):
+    for name, each, holm in zip(others, found, corrections.holm([each.p for each in found]), strict=True):
         differences.append(
             DifferenceResult(
                 name,
@@ -122,8 +123,8 @@ def _compare(
     worth = []
     for budget in plan.budgets[:-1]:
         curve = [(labels, predictions[reference, labels]) for labels in plan.budgets]
-        value = statistics.label_worth(curve, predictions[names[2], budget])
-        worth.append(WorthResult(names[2], reference, budget, value.value, value.low, value.high, value.at_most))
+        low = least_worth(curve, predictions[names[2], budget])
+        worth.append(WorthResult(names[2], reference, budget, low, beyond=low == plan.budgets[-1]))
     full, scratch = made[names[2], last].scores["accuracy"], made[reference, last].scores["accuracy"]
     verdict = (
         f"Pretraining raised test accuracy from {scratch.value:.3f} to {full.value:.3f} "

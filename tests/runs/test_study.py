@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headstart.errors import DataError
-from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, WorthResult
+from headstart.runs.comparison import (
+    ArmResult,
+    Comparison,
+    Components,
+    DifferenceResult,
+    Estimate,
+    RunScores,
+    WorthResult,
+)
 from headstart.runs.study import StudyData, StudyFolder, study_of
 from headstart.runs.sweep import Sweep, Trial
 
@@ -19,7 +28,7 @@ ARM = ArmResult(
     scores={"accuracy": Estimate(0.5, 0.4, 0.6)},
     leak_free=None,
 )
-WORTH = WorthResult("full", "scratch", 50, value=120.0, low=80.0, high=None, at_most=False)
+WORTH = WorthResult("full", "scratch", 50, low=80.0)
 COMPARISON = Comparison(("no", "yes"), 100, 2, "full", (ARM,), (), (ARM,), (WORTH,), ("It works.",))
 SWEEP = Sweep("grid", ("lr",), (Trial("runs/a", {"lr": 0.1}, valid={"accuracy": 0.5, "loss": 1.0}, best=True),), 60)
 
@@ -29,6 +38,30 @@ def test_the_records_are_read_back(tmp_path: Path) -> None:
     folder.write_comparison(COMPARISON)
     folder.write_sweep(SWEEP)
     assert folder.comparison() == COMPARISON and folder.sweep() == SWEEP
+
+
+@pytest.mark.parametrize(
+    ("low", "expected"),
+    [(80.0, WORTH), (None, WorthResult("full", "scratch", 50, low=400, beyond=True)), (50.0, replace(WORTH, low=None))],
+)
+def test_what_labels_are_worth_in_older_records(low: float | None, expected: WorthResult) -> None:
+    """They had a value with an interval, whose ends were None beyond the last budget, 400."""
+    worth = {"arm": "full", "reference": "scratch", "labels": 50, "value": None, "low": low, "high": None}
+    curves = tuple(replace(ARM, name="scratch", budget=budget) for budget in (50, 400))
+    written = {**replace(COMPARISON, curves=curves).to_json(), "worth": [{**worth, "at_most": False}]}
+    assert Comparison.from_json(written).worth == (expected,)
+
+
+def test_a_difference_is_read_back() -> None:
+    difference = DifferenceResult(
+        "full", "tfidf", {"accuracy": Estimate(0.02, 0.01, 0.03)}, 0.99, 0.02, 0.04, 0.03, None, None,
+        primary=True, level=0.975, decision="better", components=Components(0.3, (0.1,), (0.2,)),
+    )  # fmt: skip
+    comparison = replace(COMPARISON, differences=(difference,))
+    again = Comparison.from_json(json.loads(json.dumps(comparison.to_json())))
+    assert again == comparison
+    mirrored = again.difference("tfidf", "full")
+    assert mirrored is not None and mirrored.decision == "worse"
 
 
 def test_keys_on_disk_are_those_of_before(tmp_path: Path) -> None:

@@ -8,24 +8,37 @@ from tests.studies.test_verdict import FROZEN, FULL, GAIN, LINEAR, MAJORITY, SCR
 
 def test_pairs_of_one_base() -> None:
     arms = [SCRATCH, FROZEN, FULL, LINEAR, MAJORITY]
-    to_scratch = [(name, "scratch") for name in ("frozen", "full", "tfidf")]
-    assert choose_contrasts(arms, "scratch").pairs == (*to_scratch, ("full", "frozen"), ("full", "tfidf"))
+    contrasts = choose_contrasts(arms, "scratch")
+    assert contrasts.primary == (("full", "scratch"), ("full", "tfidf"))
+    assert contrasts.secondary == (("frozen", "scratch"), ("tfidf", "scratch"), ("full", "frozen"))
+    assert contrasts.pairs == contrasts.primary + contrasts.secondary
 
 
 def test_pairs_are_not_named_twice() -> None:
-    assert choose_contrasts([SCRATCH, FULL, LINEAR], "full").pairs == (("scratch", "full"), ("tfidf", "full"))
+    assert choose_contrasts([SCRATCH, FULL, LINEAR], "full").pairs == (("full", "scratch"), ("full", "tfidf"))
     assert choose_contrasts([LINEAR], "tfidf").pairs == ()
 
 
 def test_pairs_of_two_bases() -> None:
     arms = [arm("scratch:a", 0.8), arm("scratch:b", 0.8), arm("full:a", 0.85), arm("full:b", 0.87)]
-    assert choose_contrasts(arms, "scratch:a").pairs == (
+    contrasts = choose_contrasts(arms, "scratch:a")
+    assert contrasts.primary == (("full:b", "scratch:b"),)
+    assert contrasts.secondary == (
         ("scratch:b", "scratch:a"),
         ("full:a", "scratch:a"),
         ("full:b", "scratch:a"),
-        ("full:b", "scratch:b"),
         ("full:b", "full:a"),
     )
+
+
+def test_the_primary_question_without_a_pretrained_arm_is_scratch_against_the_linear_model() -> None:
+    assert choose_contrasts([SCRATCH, LINEAR, MAJORITY], "scratch").primary == (("scratch", "tfidf"),)
+    assert choose_contrasts([LINEAR, MAJORITY], "tfidf").primary == ()
+
+
+def test_the_primary_arm_is_the_best_of_all_bases_on_valid() -> None:
+    arms = [SCRATCH, arm("full:a", 0.85, valid=0.8), arm("frozen:b", 0.7, valid=0.9), LINEAR]
+    assert choose_contrasts(arms, "scratch").primary == (("frozen:b", "scratch"), ("frozen:b", "tfidf"))
 
 
 def test_the_best_arm_of_a_base_is_chosen_on_valid() -> None:

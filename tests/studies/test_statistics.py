@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import f1_score
-from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar
-from statsmodels.stats.multitest import multipletests
 from threadpoolctl import threadpool_limits
 
 from headstart.errors import ModelError
@@ -26,10 +23,6 @@ from headstart.studies.statistics import (
     ArmPredictions,
     difference,
     estimate,
-    holm,
-    label_worth,
-    mcnemar,
-    p_values_against_best,
     reliability,
     scores,
 )
@@ -317,94 +310,27 @@ def test_p_is_below_5_percent_exactly_where_the_interval_leaves_0_out(seed: int,
     assert apart.low <= apart.value <= apart.high
 
 
-# --- tests and corrections ---
+# --- studies of other sizes ---
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
-def test_mcnemar_is_statsmodels(pairs: list[tuple[bool, bool]]) -> None:
-    one, other = np.array(pairs).T
-    table = [[(one & other).sum(), (one & ~other).sum()], [(~one & other).sum(), (~one & ~other).sum()]]
-    assert mcnemar(one, other) == pytest.approx(their_mcnemar(table, exact=True).pvalue)
+@pytest.mark.parametrize(("runs", "other_runs"), [(5, 5), (4, 1)])
+def test_the_components_give_back_the_variance(runs: int, other_runs: int) -> None:
+    """Of the study that they were taken from: expected_mean with its own size is its own interval."""
+    rng = np.random.default_rng(15)
+    (one,), (other,) = (simulated(rng, [0.8], count, 400, 0.02) for count in (runs, other_runs))
+    other = ArmPredictions(other.probabilities, one.labels)
+    mean = difference(one, other).accuracy
+    again = statistics.expected_mean(mean.components, 402, runs)  # with the two pseudo-items
+    assert again.variance == pytest.approx(mean.variance)
+    assert again.half_width() == pytest.approx(mean.half_width(), rel=0.01)  # whose S² may be below what is expected
 
 
-@settings(max_examples=15, deadline=None)  # theirs takes a tenth of a second
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
-def test_holm_is_statsmodels(ps: list[float]) -> None:
-    assert holm(ps) == pytest.approx(multipletests(ps, method="holm")[1])
-
-
-def test_holm_of_nothing() -> None:
-    assert holm([]) == ()
-
-
-@pytest.mark.parametrize("runs", [2, 24])
-def test_of_equally_good_runs_none_is_called_worse_than_the_best(runs: int) -> None:
-    """In one table of twenty at most. Runs that find the same texts hard, and disagree about a fifth of them."""
-    draw, mistaken, tables = np.random.default_rng(0), 0, 150
-    for _ in range(tables):
-        right = (draw.random(400) < 0.8) ^ (draw.random((runs, 400)) < 0.12)
-        best = int(right.mean(axis=1).argmax())
-        ps = p_values_against_best(right[best], [right[k] for k in range(runs) if k != best])
-        mistaken += min(ps) < 0.05
-    assert mistaken / tables < 0.05 + 2 * (0.05 * 0.95 / tables) ** 0.5  # by Holm, of 24, it would be a fifth
-
-
-def test_one_that_is_worse_is_told_from_the_best() -> None:
-    draw = np.random.default_rng(0)
-    right = draw.random((24, 400)) < np.array([0.85] * 23 + [0.6])[:, None]
-    best = int(right.mean(axis=1).argmax())
-    ps = p_values_against_best(right[best], [right[k] for k in range(24) if k != best])
-    assert ps[-1] < 0.001
-
-
-# --- what labels are worth ---
-
-CURVE = [(100, exact(0.6)), (400, exact(0.8)), (1600, exact(0.85))]
-
-
-def test_worth_is_read_off_the_curve() -> None:
-    """Half-way up between 100 and 400 labels on a logarithmic scale is 200."""
-    found = label_worth(CURVE, exact(0.7))
-    assert found.value == pytest.approx(200)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < 200 < found.high
-    assert not found.at_most
-
-
-@pytest.mark.parametrize(("accuracy", "value", "at_most"), [(0.8, 400, False), (0.85, 1600, False), (0.6, 100, True)])
-def test_worth_on_a_budget_is_that_budget(accuracy: float, value: float, at_most: bool) -> None:
-    found = label_worth(CURVE, exact(accuracy))
-    assert found.value == pytest.approx(value)
-    assert found.at_most is at_most
-
-
-def test_worth_beyond_the_curve() -> None:
-    assert label_worth(CURVE, exact(0.95)) == statistics.LabelWorth(None, None, None, at_most=False)
-    found = label_worth(CURVE, exact(0.3))
-    assert (found.value, found.low, found.high, found.at_most) == (100, 100, 100, True)
-    other_items = predictions_of(np.roll(np.arange(1000) < 840, 300)[None])  # right elsewhere than in the curve
-    nearly = label_worth(CURVE, other_items)
-    assert nearly.value is not None
-    assert nearly.high is None
-
-
-def test_a_curve_that_dips_is_made_to_rise() -> None:
-    """0.8 then 0.7 are two measurements of 0.75: an arm at 0.75 is as good as the first of the two budgets."""
-    found = label_worth([(100, exact(0.6)), (200, exact(0.8)), (400, exact(0.7)), (800, exact(0.9))], exact(0.75))
-    assert found.value == pytest.approx(200)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
-def test_isotonic_regression_is_scikit_learns(values: list[float]) -> None:
-    theirs = IsotonicRegression().fit_transform(np.arange(len(values)), values)
-    assert statistics._isotonic(np.array(values)) == pytest.approx(theirs)
-
-
-@pytest.mark.parametrize("budgets", [[], [200, 100], [100, 100], [0, 100]])
-def test_budgets_rise(budgets: list[int]) -> None:
-    with pytest.raises(ModelError, match="each above the last"):
-        label_worth([(labels, exact(0.6)) for labels in budgets], exact(0.7))
+def test_the_components_foretell_a_larger_study() -> None:
+    rng = np.random.default_rng(16)
+    pilots = [difference(*simulated(rng, [0.8, 0.8], 5, 400, 0.02)).accuracy.components for _ in range(100)]
+    foretold = np.mean([statistics.expected_mean(each, 1600, 10).variance for each in pilots])
+    larger = [difference(*simulated(rng, [0.8, 0.8], 10, 1600, 0.02)).scores["accuracy"].value for _ in range(400)]
+    assert foretold == pytest.approx(np.var(larger), rel=0.25)
 
 
 # --- simulated studies, whose truth is known ---
@@ -465,19 +391,3 @@ def test_a_difference_that_is_called_detectable_is_seen_four_times_in_five(runs:
     arms = [0.8 + float(np.mean(sizes)), 0.8]
     seen = [difference(*simulated(rng, arms, runs, items, sd)).p < 0.05 for _ in range(STUDIES)]
     assert 0.72 <= np.mean(seen) <= 0.9
-
-
-@pytest.mark.slow
-def test_the_interval_of_worth_holds_the_truth() -> None:
-    """Each doubling brings three points: an arm one and a half points above 200 labels is worth 283 of them."""
-    rng = np.random.default_rng(14)
-    budgets = [50, 100, 200, 400, 800]
-    curve = [0.70, 0.73, 0.76, 0.79, 0.82]
-    held = 0
-    for _ in range(STUDIES):
-        *reference, arm = simulated(rng, [*curve, 0.775], 5, 500, 0.01)
-        found = label_worth(list(zip(budgets, reference, strict=True)), arm)
-        low = 0 if found.low is None else found.low
-        high = np.inf if found.high is None else found.high
-        held += low <= 200 * np.sqrt(2) <= high
-    assert held / STUDIES * 100 >= 95  # each point of the curve has Student's tails of its own, so it is cautious

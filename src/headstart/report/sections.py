@@ -35,7 +35,7 @@ from headstart.report.predictions import confusion, mistakes, reliability
 from headstart.report.pretraining import parameters
 from headstart.report.recipe import doctor, rerun, settings
 from headstart.report.records import Run, Study, mean_and_range
-from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, valid_accuracy
+from headstart.runs.comparison import ArmResult, DifferenceResult, Estimate, WorthResult, valid_accuracy
 from headstart.studies.verdict import label_worth
 from headstart.wording import plural
 
@@ -218,8 +218,9 @@ def _differences(study: Study) -> Section | None:
     words = (
         "One arm minus another, text by text. Where the interval includes zero, this study cannot "
         "tell the two apart. “Better” is the probability that the arm is ahead; Holm’s p is corrected for the number "
-        "of differences in the table; “detectable” is the smallest true difference that such a study would "
-        "show four times in five; where it is none, there are too few seeds to show any."
+        "of questions, and the interval is at the level at which it decides; “detectable” is the smallest true "
+        "difference that such a study would show four times in five; where it is none, there are too few seeds to show "
+        "any."
     )
     first = Beside(figures[0], (Words(words),))
     return Section("Differences", (first, *((Gallery(figures[1:]),) if figures[1:] else ()), *tables))
@@ -236,7 +237,7 @@ def _difference_figure(study: Study, results: Sequence[DifferenceResult]) -> Fig
     rows = [Row(name, looks[name], e.value, signed(e.value), e.low, e.high) for name, e in points.items()]
     x = charts.interval_axis(f"points of accuracy above {reference}", points.values(), signed=True)
     svg = charts.dots(f"Differences to {reference}", rows, x, zero=True)
-    return Figure(svg, f"Minus {reference}, with 95 % intervals.")
+    return Figure(svg, f"Minus {reference}, with the intervals that decide.")
 
 
 def _budget_figure(study: Study) -> Figure:
@@ -262,21 +263,20 @@ def _budgets(study: Study) -> Section | None:
     about = "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
     words = [
         Words(about),
-        *(Words(f"{label_worth(each, each.arm, each.reference, budgets)}.") for each in comparison.worth),
+        *(Words(f"{label_worth(each, each.arm, each.reference)}.") for each in comparison.worth),
     ]
     tables = [Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")]
     if comparison.worth:
-        worth = tuple(
-            (w.arm, f"{w.budget:,}", w.reference, _labels(w.value), f"{_labels(w.low)} to {_labels(w.high)}")
-            for w in comparison.worth
-        )
-        head = ("arm", ">with labels", "does as well as", ">with labels", ">95 % interval")
+        worth = tuple((w.arm, f"{w.budget:,}", w.reference, _labels(w)) for w in comparison.worth)
+        head = ("arm", ">with labels", "does as well as", ">with at least")
         tables.append(Table(head, worth, "What labels are worth"))
     return Section("Label budgets", (Beside(_budget_figure(study), tuple(words)), *tables))
 
 
-def _labels(value: float | None) -> str:
-    return "more than there are" if value is None else f"{value:,.0f}"
+def _labels(worth: WorthResult) -> str:
+    if worth.low is None:
+        return "not known"
+    return f"more than {worth.low:,.0f}" if worth.beyond else f"{worth.low:,.0f}"
 
 
 def _parameters(study: Study) -> Section | None:

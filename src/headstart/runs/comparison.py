@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Literal
@@ -12,11 +12,12 @@ from headstart.runs.tuning import ArmTuning
 ALPHA = 0.05  # a p-value below it is significant
 Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
 Decision = Literal["better", "worse", "equivalent", "undecided"]
+OPPOSITE: dict[Decision, Decision] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval."""
+    """A number with its interval: of an arm at 95 %, of a difference at the difference's level."""
 
     value: float
     low: float
@@ -64,22 +65,39 @@ class ArmResult:
 
 
 @dataclass(frozen=True)
+class Components:
+    """The variance of a difference with I test rows and R runs of an arm: (items + Σ unshared / R) / I + Σ seeds / R.
+
+    The sums are over the arms that have a seed.
+    """
+
+    items: float
+    seeds: tuple[float, ...]
+    unshared: tuple[float, ...]  # a run's own luck with the items
+
+
+@dataclass(frozen=True)
 class DifferenceResult:
-    """An arm minus the reference. The chances and the smallest difference that could show are of accuracy."""
+    """An arm minus the reference; all but the two dicts of scores are of accuracy.
+
+    The interval excludes zero exactly where the difference is significant: both are decided at `level`.
+    """
 
     arm: str
     reference: str
     scores: Mapping[str, Estimate]
-    better: float
+    better: float  # the probability that the arm is ahead
     p: float
-    holm: float
-    detectable: float
+    holm: float  # p, corrected for the number of questions in its family and of looks: significant below 0.05
+    detectable: float  # the smallest true difference that such a study finds with a power of 80 %, at this level
     mcnemar: float | None  # where each of the two is a single model
     leak_free: Mapping[str, Estimate] | None
     primary: bool = False  # one of the questions that the comparison was made for
     level: float = 1 - ALPHA  # of its intervals: that at which its step of Holm's procedure decides
     decision: Decision = "undecided"
-    leak_free_p: float | None = None
+    leak_free_p: float | None = None  # corrected as `holm` is
+    leak_free_level: float | None = None
+    components: Components | None = None
 
     @property
     def detectable_points(self) -> str:
@@ -89,15 +107,13 @@ class DifferenceResult:
 
 @dataclass(frozen=True)
 class WorthResult:
-    """How many labels the reference needs to do as well as the arm with `budget`; None is more than there are."""
+    """How many labels the reference needs at least to do as well as the arm with `budget`: one-sided, at 95 %."""
 
     arm: str
     reference: str
     budget: int
-    value: float | None
-    low: float | None
-    high: float | None
-    at_most: bool  # the reference is there with its smallest budget already: `value` is that budget
+    low: float | None  # None where the reference is not significantly worse with its smallest budget
+    beyond: bool = False  # it is worse with its largest budget too, which is `low`
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,7 @@ class Comparison:
     curves: tuple[ArmResult, ...]
     worth: tuple[WorthResult, ...]
     verdict: tuple[str, ...] = ()
-    matters: float = 0.0  # a difference of accuracy below it counts as none
+    matters: float = 0.0  # a difference of accuracy below it counts as none: 0.02 is two points
     title: str = ""  # the verdict in one line
 
     def arm(self, name: str) -> ArmResult:
@@ -131,6 +147,7 @@ class Comparison:
                     reference=other,
                     scores=_negated(result.scores),
                     better=1 - result.better,
+                    decision=OPPOSITE.get(result.decision, result.decision),
                     leak_free=None if result.leak_free is None else _negated(result.leak_free),
                 )
         return None
@@ -173,9 +190,9 @@ class Comparison:
             leaked=values["leaked"],
             reference=values["reference"],
             arms=tuple(map(_arm, values["arms"])),
-            differences=tuple(DifferenceResult(**{**item, **_estimates(item)}) for item in values["differences"]),
+            differences=tuple(map(_difference, values["differences"])),
             curves=tuple(map(_arm, values["curves"])),
-            worth=tuple(WorthResult(**_renamed(item, "labels", "budget")) for item in values["worth"]),
+            worth=tuple(_worth(item, values["curves"]) for item in values["worth"]),
             verdict=tuple(values["verdict"]),
             matters=values.get("matters", 0.0),
             title=values.get("title", ""),
@@ -203,6 +220,26 @@ def _arm(values: Mapping[str, Any]) -> ArmResult:
         "tuning": None if tuning is None else ArmTuning.from_json(tuning),
     }
     return ArmResult(**{**_renamed(values, "labels", "budget"), **parts, **_estimates(values)})
+
+
+def _difference(values: Mapping[str, Any]) -> DifferenceResult:
+    components = values.get("components")
+    parts = {} if components is None else {name: _tuple(value) for name, value in components.items()}
+    return DifferenceResult(**{**values, **_estimates(values), "components": Components(**parts) if parts else None})
+
+
+def _worth(values: Mapping[str, Any], curves: Sequence[Mapping[str, Any]]) -> WorthResult:
+    """Version 0.1.0 wrote a value with a two-sided interval, whose end was None beyond the last budget."""
+    low, beyond = values["low"], values.get("beyond", False)
+    if "at_most" in values:
+        budgets = [curve["labels"] for curve in curves if curve["name"] == values["reference"]]
+        beyond = low is None
+        low = max(budgets) if beyond else low if low > min(budgets) else None
+    return WorthResult(values["arm"], values["reference"], values["labels"], low, beyond)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _estimates(values: Mapping[str, Any]) -> dict[str, dict[str, Estimate] | None]:

@@ -100,7 +100,13 @@ class Study:
             folders[run.arm, run.budget].append(run.folder)
         for arm, budget, folder in self._ensembles() if self.settings.ensemble else ():
             folders[arm, budget].append(folder)
-        comparison = compare_arms(folders, reference=self.settings.reference, leaked=self.leaked, root=self.folder)
+        comparison = compare_arms(
+            folders,
+            reference=self.settings.reference,
+            leaked=self.leaked,
+            root=self.folder,
+            matters=self.settings.matters / 100,
+        )
         StudyFolder(self.folder).write_comparison(comparison)
         return comparison
 

@@ -1,4 +1,9 @@
-"""Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at."""
+"""Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at.
+
+The primary questions are what the comparison is made for: is the best pretrained arm better than the same model from
+scratch, and than the linear model? Every other pair is secondary. Each of the two families is corrected for its own
+number of questions, so that no secondary pair makes a primary question harder to decide.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from dataclasses import dataclass
 from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estimate, valid_accuracy
 
 PRETRAINED = ("full", "frozen")
+Pair = tuple[str, str]  # (arm, minus arm)
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,12 @@ class Contrasts:
     majority: ArmResult | None
     ensembles: tuple[ArmResult, ...]
     reference: ArmResult | None
-    pairs: tuple[tuple[str, str], ...]  # (arm, minus arm)
+    primary: tuple[Pair, ...]
+    secondary: tuple[Pair, ...]
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        return self.primary + self.secondary
 
 
 def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
@@ -42,7 +53,9 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
     neural = _best_on_valid([arm for arm in arms if arm.trained])
     linear = named.get("tfidf")
     ensembles = tuple(arm for arm in arms if arm.mode == "ensemble")
+    primary = tuple(_primary(arms, linear))
     wanted = [
+        *primary,
         *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
         *((each.best.name, arm.name) for each in bases for arm in (each.scratch, each.other) if arm is not None),
         *((competing[0].name, arm.name) for arm in competing[1:]),
@@ -57,17 +70,28 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
         majority=named.get("majority"),
         ensembles=ensembles,
         reference=named.get(reference),
-        pairs=tuple(_unique(wanted)),
+        primary=primary,
+        secondary=tuple(_unique(wanted))[len(primary) :],
     )
 
 
 def is_significant(difference: DifferenceResult) -> bool:
-    """By Holm's correction, which every contrast of the comparison is part of."""
+    """By Holm's correction; in records older than `level`, an interval that excludes zero is not enough."""
     return difference.holm < ALPHA and excludes_zero(difference.scores["accuracy"])
 
 
 def excludes_zero(estimate: Estimate) -> bool:
     return estimate.low > 0 or estimate.high < 0
+
+
+def _primary(arms: Sequence[ArmResult], linear: ArmResult | None) -> Iterator[Pair]:
+    """Of the pretrained arm that is best on valid, over all bases; without one, of the best from scratch."""
+    best = _best_on_valid([arm for arm in arms if arm.mode in PRETRAINED])
+    if best is not None and (scratch := _scratch(arms, best.base)) is not None:
+        yield best.name, scratch.name
+    best = best or _best_on_valid([arm for arm in arms if arm.mode == "scratch"])
+    if best is not None and linear is not None:
+        yield best.name, linear.name
 
 
 def _base_arms(arms: Sequence[ArmResult], base: str | None) -> BaseArms:
@@ -97,7 +121,7 @@ def _competing(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
     return ()
 
 
-def _unique(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _unique(pairs: Sequence[Pair]) -> Iterator[Pair]:
     """Each pair once, whichever way round."""
     seen: set[frozenset[str]] = set()
     for pair in pairs:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headstart.errors import DataError
-from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, Mode, RunScores, WorthResult
+from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Mode, RunScores, WorthResult
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
 from headstart.studies import statistics
 from headstart.studies.contrasts import Contrasts, choose_contrasts
+from headstart.studies.differences import compare_pairs
 from headstart.studies.statistics import ArmPredictions
 from headstart.studies.verdict import verdict
+from headstart.studies.worth import least_worth
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,14 @@ def compare_arms(
     reference: str | None = None,
     leaked: Iterable[int] = (),
     root: Path | None = None,
+    alpha: float = ALPHA,
+    matters: float = 0.0,
 ) -> Comparison:
     """The comparison of arms, each a list of run folders under (arm, label budget).
 
-    `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are relative to.
+    `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are relative to;
+    `alpha` is the error rate of each family of questions (`looks.alpha_at`, where seeds are added until they are
+    decided); `matters` is the smallest difference that counts, 0.02 for two points.
     """
     runs = {key: sorted(map(read_run, paths), key=lambda run: run.seed) for key, paths in folders.items()}
     first = next(iter(runs.values()))[0]
@@ -78,15 +86,19 @@ def compare_arms(
     arms = tuple(result for (_, budget), result in results.items() if budget == largest)
     reference = reference or _usual_reference(arms)
     contrasts = choose_contrasts(arms, reference)
+    subsets = {name: [run.seed for run in of_arm if run.subset] for name, of_arm in _by_name(runs, largest).items()}
     comparison = Comparison(
         class_names=first.class_names,
         rows=len(first.test.labels),
         leaked=len(leaked),
         reference=reference,
         arms=arms,
-        differences=tuple(_differences(contrasts, runs, predictions, leak_free, largest)),
+        differences=compare_pairs(
+            contrasts, _by_name(predictions, largest), _by_name(leak_free, largest), subsets, alpha, matters
+        ),
         curves=tuple(results.values()) if len(results) > len(arms) else (),
         worth=tuple(_label_worth(contrasts, predictions)),
+        matters=matters,
     )
     return replace(comparison, verdict=verdict(comparison, contrasts))
 
@@ -160,55 +172,23 @@ def _usual_reference(arms: Sequence[ArmResult]) -> str:
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 
-def _differences(
-    contrasts: Contrasts,
-    runs: Mapping[ArmBudget, Sequence[FinishedRun]],
-    predictions: Mapping[ArmBudget, ArmPredictions],
-    leak_free: Mapping[ArmBudget, ArmPredictions],
-    budget: int,
-) -> list[DifferenceResult]:
-    """The difference of each contrast on all labels, with Holm's correction among all of them."""
-    keys = {arm.name: (arm, its_budget) for arm, its_budget in runs if its_budget == budget}
-    subsets = {name: [run.seed for run in runs[key] if run.subset] for name, key in keys.items()}
-    results = []
-    for arm, reference in contrasts.pairs:
-        one, other = predictions[keys[arm]], predictions[keys[reference]]
-        paired = bool(subsets[arm]) and subsets[arm] == subsets[reference]  # they learned from the same texts
-        difference = statistics.difference(one, other, paired=paired)
-        without = [leak_free[keys[name]] for name in (arm, reference)] if leak_free else None
-        results.append(
-            DifferenceResult(
-                arm=arm,
-                reference=reference,
-                **vars(difference),
-                holm=difference.p,
-                mcnemar=statistics.mcnemar(_correct(one), _correct(other)) if len(one) == len(other) == 1 else None,
-                leak_free=statistics.difference(*without, paired=paired).scores if without else None,
-            )
-        )
-    corrected = statistics.holm([result.p for result in results])
-    return [replace(result, holm=p) for result, p in zip(results, corrected, strict=True)]
+def _by_name(values: Mapping[ArmBudget, T], budget: int) -> dict[str, T]:
+    return {arm.name: each for (arm, its_budget), each in values.items() if its_budget == budget}
 
 
-def _correct(predictions: ArmPredictions) -> NDArray[np.bool_]:
-    correct: NDArray[np.bool_] = predictions.probabilities[0].argmax(1) == predictions.labels
-    return correct
-
-
-def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredictions]) -> list[WorthResult]:
-    """For each base and budget: how many labels its arm from scratch needs to do as well."""
+def _label_worth(contrasts: Contrasts, predictions: Mapping[ArmBudget, ArmPredictions]) -> Iterator[WorthResult]:
+    """For each base and budget: how many labels its arm from scratch needs to do as well, and the linear model."""
     budgets = sorted({budget for _, budget in predictions})
     if len(budgets) < 2:
-        return []
+        return
     by_name = {(arm.name, budget): each for (arm, budget), each in predictions.items()}
-    results = []
     for arms in contrasts.bases:
-        if arms.scratch is None:
-            continue
-        arm, scratch = arms.best.name, arms.scratch.name
-        curve = [(budget, by_name[scratch, budget]) for budget in budgets if (scratch, budget) in by_name]
-        for budget in budgets:
-            if (arm, budget) in by_name:
-                worth = statistics.label_worth(curve, by_name[arm, budget])
-                results.append(WorthResult(arm, scratch, budget, **vars(worth)))
-    return results
+        for reference in (arms.scratch, contrasts.linear):
+            if reference is None:
+                continue
+            name = reference.name
+            curve = [(budget, by_name[name, budget]) for budget in budgets if (name, budget) in by_name]
+            for budget in budgets:
+                if (arms.best.name, budget) in by_name:
+                    low = least_worth(curve, by_name[arms.best.name, budget])
+                    yield WorthResult(arms.best.name, name, budget, low, beyond=low == curve[-1][0])

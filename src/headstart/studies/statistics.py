@@ -1,4 +1,4 @@
-"""How far a score can be trusted: confidence intervals over test items and seeds, differences of arms, label worth.
+"""How far a score can be trusted: confidence intervals over test items and seeds, of arms and of their differences.
 
 An arm of a study was trained R times, once a seed, and every run predicted the same I test items. Another study would
 have had other items and other seeds, so the variance of the mean over runs has two kinds of components:
@@ -24,27 +24,24 @@ Nothing here knows torch or opens a file, and the same inputs give the same numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize
 from scipy.special import stdtrit as student_quantile
 
 from headstart.errors import ModelError
 from headstart.metrics import Floats
-from headstart.runs.comparison import ALPHA, Estimate
+from headstart.runs.comparison import ALPHA, Components, Estimate
 
 METRICS = ("accuracy", "macro_f1", "calibration")
 BINS = 15  # of the calibration error
 LEVEL = 1 - ALPHA
 POWER = 0.8
 SMALLEST_P = 1e-9  # below it a p-value says nothing more
-SAMPLES = 10_000  # of the sampling distribution of a learning curve
-SEED = 20_261_115  # of these samples
 DECIMALS = 12  # sums in another order must not make two equal numbers differ
 
 
@@ -86,8 +83,9 @@ class ArmPredictions:
 class SeedVariance:
     """How much of the variance of an arm's mean the seeds explain, and how well that is known."""
 
-    excess: float  # max(0, S² - own) / R, where `own` is the item sampling error that runs do not share
+    excess: float  # max(0, S² - own) / R
     raw: float  # S² / R
+    own: float  # own / R, the sampling error of the items that runs do not share
     df: int  # R - 1
 
 
@@ -134,28 +132,56 @@ class Mean:
         """The smallest true value whose interval excludes 0 in four of five such studies."""
         return self.half_width(level) + self.half_width(2 * POWER - 1)
 
+    @property
+    def components(self) -> Components:
+        """What the variance would be made of with other numbers of items and runs."""
+        items = self.items_df + 1
+        return Components(
+            items=max(0.0, self.items - sum(part.own for part in self.seeds)) * items,
+            seeds=tuple(part.excess * (part.df + 1) for part in self.seeds),
+            unshared=tuple(part.own * (part.df + 1) * items for part in self.seeds),
+        )
+
+
+def expected_mean(components: Components, items: int, runs: int) -> Mean:
+    """The mean of a study with so many test items, and so many runs of each arm that has a seed; its value is 0."""
+    seeds = tuple(
+        SeedVariance(seed / runs, (seed + unshared / items) / runs, unshared / items / runs, runs - 1)
+        for seed, unshared in zip(components.seeds, components.unshared, strict=True)
+    )
+    variance = (components.items + sum(components.unshared) / runs) / items
+    return Mean(0.0, 0.0, variance, max(items - 1, 1), seeds if runs > 1 else ())
+
 
 @dataclass(frozen=True)
 class Difference:
-    """One arm minus another, in every metric; the other fields are of accuracy."""
+    """One arm minus another: the mean of every metric. The properties but for `scores` are of accuracy."""
 
-    scores: dict[str, Estimate]
-    better: float  # the probability that the first is the better, by the same distribution as p
-    p: float  # two-sided; below 0.05 exactly where the interval excludes 0
-    detectable: float  # the smallest true difference that such a study finds with a power of 80 %
+    means: Mapping[str, Mean]
+    level: float = LEVEL  # of the intervals
 
+    @property
+    def accuracy(self) -> Mean:
+        return self.means["accuracy"]
 
-@dataclass(frozen=True)
-class LabelWorth:
-    """How many labels bring the reference to an arm's accuracy; None is more than there are.
+    @property
+    def scores(self) -> dict[str, Estimate]:
+        return {name: mean.estimate(least=-1.0, level=self.level) for name, mean in self.means.items()}
 
-    `at_most`: it is there with its smallest budget already, so `value` is that budget and the truth may be less.
-    """
+    @cached_property
+    def p(self) -> float:
+        """Two-sided; below 1 - level exactly where the interval excludes 0."""
+        return self.accuracy.p
 
-    value: float | None
-    low: float | None
-    high: float | None
-    at_most: bool
+    @property
+    def better(self) -> float:
+        """The probability that the first is the better, by the same distribution as p."""
+        return 1 - self.p / 2 if self.accuracy.center > 0 else self.p / 2
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that such a study finds with a power of 80 %."""
+        return round(self.accuracy.detectable(self.level), DECIMALS)
 
 
 # --- scores ---
@@ -229,7 +255,7 @@ def _seed_variance(contributions: Floats) -> tuple[SeedVariance, ...]:
     variance = float(values.var(ddof=1))
     residuals = contributions - contributions.mean(0) - (values - values.mean())[:, None]
     own = float((residuals**2).sum()) / ((runs - 1) * max(items - 1, 1)) / items
-    return (SeedVariance(max(0.0, variance - own) / runs, variance / runs, runs - 1),)
+    return (SeedVariance(max(0.0, variance - own) / runs, variance / runs, own / runs, runs - 1),)
 
 
 def _mean(items: Floats, pseudo_items: Sequence[float], seeds: tuple[SeedVariance, ...]) -> Mean:
@@ -237,6 +263,19 @@ def _mean(items: Floats, pseudo_items: Sequence[float], seeds: tuple[SeedVarianc
     counted = np.append(items, pseudo_items)
     variance = float(counted.var(ddof=1)) / len(counted) if len(counted) > 1 else 0.0
     return Mean(float(items.mean()), float(counted.mean()), variance, max(len(counted) - 1, 1), seeds)
+
+
+def weighted_mean(arms: Sequence[tuple[float, ArmPredictions]]) -> Mean:
+    """The weighted sum of the accuracies of several arms, as 1 and -1 for a difference; runs are not paired."""
+    correct = [(weight, arm.contributions[0]) for weight, arm in arms]
+    seeds = tuple(
+        SeedVariance(weight**2 * part.excess, weight**2 * part.raw, weight**2 * part.own, part.df)
+        for weight, each in correct
+        for part in _seed_variance(each)
+    )
+    items: Floats = np.sum([weight * each.mean(0) for weight, each in correct], axis=0)
+    size = 1 / min(len(each) for _, each in correct)
+    return _mean(items, (size, -size), seeds)
 
 
 def _arm_mean(contributions: Floats, metric: str) -> Mean:
@@ -268,113 +307,4 @@ def difference(one: ArmPredictions, other: ArmPredictions, *, paired: bool = Fal
         name: _difference_mean(one.contributions[k], other.contributions[k], name, paired=paired)
         for k, name in enumerate(METRICS)
     }
-    accuracy = means["accuracy"]
-    p = accuracy.p
-    return Difference(
-        scores={name: mean.estimate(least=-1.0, level=level) for name, mean in means.items()},
-        better=1 - p / 2 if accuracy.center > 0 else p / 2,
-        p=p,
-        detectable=round(accuracy.detectable(level), DECIMALS),
-    )
-
-
-def mcnemar(one: ArrayLike, other: ArrayLike) -> float:
-    """The exact p of McNemar's test of two models, by the items that only one of them got right.
-
-    >>> mcnemar([True, True, True, False], [True, False, False, False])
-    0.5
-    """
-    a, b = np.asarray(one, bool), np.asarray(other, bool)
-    only_one, only_other = int((a & ~b).sum()), int((b & ~a).sum())
-    return min(1.0, 2 * float(stats.binom.cdf(min(only_one, only_other), only_one + only_other, 0.5)))
-
-
-def p_values_against_best(best: ArrayLike, others: Sequence[ArrayLike]) -> tuple[float, ...]:
-    """McNemar's p of each of the others against the best of them all, by which items each got right.
-
-    The best was picked for its score, so that any two of them might have been compared: the correction is Bonferroni's
-    over all pairs. By Holm over the others, one of 24 equally good runs seems worse than the best in a fifth of tables.
-
-    >>> p_values_against_best([True] * 9, [[True] * 9, [False] * 9])
-    (1.0, 0.01171875)
-    """
-    pairs = len(others) * (len(others) + 1) // 2
-    return tuple(min(1.0, pairs * mcnemar(best, other)) for other in others)
-
-
-def holm(ps: Sequence[float]) -> tuple[float, ...]:
-    """P-values by Holm's correction: with no true difference at all, one study in twenty finds one.
-
-    >>> holm([0.01, 0.04, 0.03])
-    (0.03, 0.06, 0.06)
-    """
-    corrected = [0.0] * len(ps)
-    largest = 0.0
-    for rank, k in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[k]))
-        corrected[k] = largest
-    return tuple(corrected)
-
-
-def label_worth(curve: Sequence[tuple[int, ArmPredictions]], arm: ArmPredictions) -> LabelWorth:
-    """At how many labels the reference's learning curve reaches the arm's accuracy.
-
-    `curve` holds the reference at each label budget, in rising order. It is the mean accuracy, made to rise (isotonic
-    regression) and interpolated linearly over the logarithm of the budget; nothing is extrapolated beyond the last.
-    """
-    budgets = [budget for budget, _ in curve]
-    if not budgets or budgets[0] < 1 or sorted(set(budgets)) != budgets:
-        raise ModelError(f"a learning curve needs budgets of at least one label, each above the last: found {budgets}")
-    accuracies = [each.contributions[0] for each in (*(predictions for _, predictions in curve), arm)]
-    samples = _joint_samples(accuracies)  # (samples, K + 1)
-    logs = np.log(budgets)
-    means = np.array([each.mean() for each in accuracies])
-    value = float(_crossing(logs, means[:-1], means[-1:])[0])
-    crossings = np.sort(_crossing(logs, samples[:, :-1], samples[:, -1]))
-    low, high = (float(crossings[round(tail * (SAMPLES - 1))]) for tail in (ALPHA / 2, 1 - ALPHA / 2))
-    return LabelWorth(_from_log(value), _from_log(low), _from_log(high), at_most=bool(value == logs[0]))
-
-
-def _joint_samples(arms: Sequence[Floats]) -> Floats:
-    """(samples, K): accuracies that K arms, each (R, I), might have had on other items and with other seeds.
-
-    Items are shared by all arms, so their part is a multivariate normal; each arm's seeds bring a Student's t.
-    """
-    rng = np.random.default_rng(SEED)
-    items = np.stack([arm.mean(0) for arm in arms])  # (K, I)
-    covariance = np.atleast_2d(np.cov(items)) / items.shape[1]
-    samples = rng.multivariate_normal(items.mean(1), covariance, SAMPLES, check_valid="ignore")
-    for k, arm in enumerate(arms):
-        for part in _seed_variance(arm):
-            samples[:, k] += np.sqrt(part.excess) * rng.standard_t(part.df, SAMPLES)
-    return samples
-
-
-def _from_log(log_budget: float) -> float | None:
-    return None if np.isinf(log_budget) else round(float(np.exp(log_budget)), 6)
-
-
-def _crossing(logs: Floats, curves: Floats, targets: Floats) -> Floats:
-    """(n,) where each curve (n, K) first reaches its target (n,); infinite where it does not."""
-    curves = np.atleast_2d(np.round(_isotonic(curves), DECIMALS))
-    targets = np.round(targets, DECIMALS)
-    reached = curves >= targets[:, None]
-    after = reached.argmax(1)
-    before = np.maximum(after - 1, 0)
-    rows = np.arange(len(curves))
-    rise = curves[rows, after] - curves[rows, before]
-    share = (targets - curves[rows, before]) / np.where(rise > 0, rise, 1.0)
-    between = logs[before] + share * (logs[after] - logs[before])
-    return np.where(reached.any(1), np.where(after == 0, logs[0], between), np.inf)
-
-
-def _isotonic(curves: Floats) -> Floats:
-    """Isotonic regression of all curves (…, K) at once, as a maximum of minima of means."""
-    points = curves.shape[-1]
-    sums = np.concatenate([np.zeros_like(curves[..., :1]), curves.cumsum(-1)], axis=-1)
-    means = np.full((*curves.shape, points), np.inf)
-    for i in range(points):
-        for j in range(i, points):
-            means[..., i, j] = (sums[..., j + 1] - sums[..., i]) / (j + 1 - i)
-    fitted: list[Any] = [means[..., : k + 1, k:].min(-1).max(-1) for k in range(points)]
-    return np.stack(fitted, axis=-1)
+    return Difference(means, level)

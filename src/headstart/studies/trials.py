@@ -21,10 +21,10 @@ from headstart.runs.predictions import read_correct
 from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.sweep import Sweep, Trial, plain, shown
+from headstart.studies.corrections import p_values_against_best
 from headstart.studies.finetune import finetune
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.settings import FinetuneSettings, SweepSettings
-from headstart.studies.statistics import p_values_against_best
 from headstart.training.driver import open_run
 from headstart.wording import plural, reason
 

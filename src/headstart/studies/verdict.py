@@ -1,8 +1,7 @@
 """A comparison in sentences: they are worded from its numbers and from the contrasts that were tested, nothing else.
 
-A difference is reported in one of three ways: as better or worse; as "not significant after Holm's correction", where
-its interval excludes zero and the corrected p does not say so; as something that "cannot be told", where its interval
-includes zero.
+A difference is reported as better or worse where its interval excludes zero, and else as something that "cannot be
+told".
 
 >>> from headstart.runs.comparison import Comparison
 >>> from headstart.studies.contrasts import choose_contrasts
@@ -17,7 +16,7 @@ from dataclasses import replace
 from math import floor, log10
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
-from headstart.studies.contrasts import PRETRAINED, BaseArms, Contrasts, excludes_zero, is_significant
+from headstart.studies.contrasts import PRETRAINED, BaseArms, Contrasts, excludes_zero
 from headstart.wording import plural
 
 TRAINED = {"full": "with every weight trained", "frozen": "with the head alone trained"}
@@ -25,7 +24,6 @@ DEGENERATE = {
     "one class only": "answered with one class only",
     "no better than majority": "did no better than always giving the most frequent label",
 }
-NOT_SIGNIFICANT = "not significant after Holm's correction"
 
 
 def verdict(comparison: Comparison, contrasts: Contrasts) -> tuple[str, ...]:
@@ -72,7 +70,8 @@ def _points(value: float, sign: str = "") -> str:
 def _gap(difference: DifferenceResult) -> str:
     """In points of accuracy, with its interval."""
     estimate = difference.scores["accuracy"]
-    return f"{_points(estimate.value, '+')} points, 95 % interval {_points(estimate.low)} to {_points(estimate.high)}"
+    interval = f"{100 * difference.level:.3g} % interval {_points(estimate.low)} to {_points(estimate.high)}"
+    return f"{_points(estimate.value, '+')} points, {interval}"
 
 
 def _seeds(arm: ArmResult) -> str:
@@ -150,13 +149,11 @@ def _pretraining(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
             yield f"{_capitalized(_effect(pretraining, difference, before, after, f', {_seeds(arms.best)}'))}."
 
 
-def _worded(difference: DifferenceResult, *, better: str, worse: str, not_significant: str, unknown: str) -> str:
-    """The one of four wordings that the difference allows."""
+def _worded(difference: DifferenceResult, *, better: str, worse: str, unknown: str) -> str:
+    """The one of three wordings that the difference allows."""
     estimate = difference.scores["accuracy"]
     if not excludes_zero(estimate):
         return unknown
-    if not is_significant(difference):
-        return not_significant
     return better if estimate.value > 0 else worse
 
 
@@ -168,7 +165,6 @@ def _effect(pretraining: str, difference: DifferenceResult, before: str, after: 
         difference,
         better=f"{pretraining} raised {moved}",
         worse=f"{pretraining} lowered {moved}",
-        not_significant=f"test accuracy is {before} without {pretraining} and {after} with it {gap}, {NOT_SIGNIFICANT}",
         unknown=f"whether {pretraining} helped cannot be told: {numbers}",
     )
 
@@ -192,7 +188,6 @@ def _compared_with_best(difference: DifferenceResult) -> str:
         difference,
         better=", which is better on test",
         worse=", which is worse",
-        not_significant=f"; the difference is {NOT_SIGNIFICANT}",
         unknown=", and which of the two is better cannot be told",
     )
     return f"{wording} ({_gap(difference)})"
@@ -210,7 +205,6 @@ def _competing_bases(comparison: Comparison, contrasts: Contrasts) -> Iterator[s
             difference,
             better=f"{trained}, {one} is a better base than {two}",
             worse=f"{trained}, {one} is a worse base than {two}",
-            not_significant=f"{trained}, the difference between {one} and {two} is {NOT_SIGNIFICANT}",
             unknown=f"Whether {one} or {two} is the better base cannot be told",
         )
         numbers = f"{_accuracy(best)} against {_accuracy(other)} ({_gap(difference)})"
@@ -236,7 +230,6 @@ def _better_than_that(difference: DifferenceResult, arm: str) -> str:
         difference,
         better=f"{arm} is better than that",
         worse=f"{arm} is worse than that",
-        not_significant=f"the difference of {arm} from that is {NOT_SIGNIFICANT}",
         unknown=f"whether {arm} is better than that cannot be told",
     )
     return f"{wording} ({_gap(difference)}){_detectable(difference)}"
@@ -304,7 +297,8 @@ def _leak_free(comparison: Comparison, contrasts: Contrasts, arms: BaseArms) -> 
         yield f"{_arm_name(best, contrasts)} reaches {after}"
         return
     before = f"{scratch.leak_free['accuracy'].value:.3f}"
-    leak_free = replace(difference, scores=difference.leak_free, detectable=0.0)  # which was not estimated for these
+    level = difference.leak_free_level or difference.level
+    leak_free = replace(difference, scores=difference.leak_free, level=level, detectable=0.0)  # not estimated for these
     yield _effect(_pretraining_of(best, contrasts), leak_free, before, after, "")
 
 
@@ -318,63 +312,32 @@ def _single_seed(arms: Sequence[ArmResult]) -> Iterator[str]:
 
 
 def _labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
-    """One sentence for each base: at the largest budget whose worth has a number, or else at the first beyond all."""
+    """For each base and reference: the largest budget whose gain has a number; else the first that beats all labels."""
     for arms in contrasts.bases:
-        worths = sorted((worth for worth in comparison.worth if worth.arm == arms.best.name), key=lambda w: w.budget)
-        gains = [worth for worth in worths if _saves_labels(worth)]
-        known = [worth for worth in gains if worth.value is not None]
-        for worth in known[-1:] or gains[:1] or worths[-1:]:
-            reference = comparison.arm(worth.reference)
-            name = "scratch" if reference.mode == "scratch" else _arm_name(reference, contrasts)
-            budgets = [curve.budget for curve in (*comparison.curves, reference) if curve.name == reference.name]
-            matched = label_worth(worth, _arm_name(arms.best, contrasts), name, budgets)
-            yield f"{matched}: {_saving(worth)}."
+        of_arm = [worth for worth in comparison.worth if worth.arm == arms.best.name]
+        for name in dict.fromkeys(worth.reference for worth in of_arm):
+            worths = sorted((worth for worth in of_arm if worth.reference == name), key=lambda worth: worth.budget)
+            gains = [worth for worth in worths if worth.low is not None and worth.low > worth.budget]
+            numbers = [worth for worth in gains if not worth.beyond]
+            reference = (
+                "scratch" if comparison.arm(name).mode == "scratch" else _arm_name(comparison.arm(name), contrasts)
+            )
+            for worth in numbers[-1:] or gains[:1]:
+                yield f"{label_worth(worth, _arm_name(arms.best, contrasts), reference)}."
+            if not gains:
+                yield f"Whether pretraining is worth any labels against {reference} cannot be told."
 
 
-def label_worth(worth: WorthResult, arm: str, reference: str, budgets: Sequence[int]) -> str:
-    """With how many labels the reference does as well as the arm; `budgets` are those that the reference was given.
+def label_worth(worth: WorthResult, arm: str, reference: str) -> str:
+    """How many labels the reference needs at least to do as well as the arm.
 
-    >>> label_worth(WorthResult("full", "scratch", 200, 1347.2, 904.0, None, False), "full", "scratch", [50, 1800])
-    'With 200 labels full does as well as scratch with about 1,350 (95 % interval 900 to more than 1,800)'
+    >>> label_worth(WorthResult("full", "scratch", 200, 904.0), "full", "scratch")
+    'What full does with 200 labels takes scratch at least 900 (at 95 %)'
     """
-    least, most = min(budgets), max(budgets)
-    if worth.value is None:
-        matched = f"better than {reference} with all {most:,}"
-    elif worth.at_most:
-        matched = f"no better than {reference} with {least:,}"
-    else:
-        matched = f"as well as {reference} with about {_rounded_value(worth, worth.value):,}"
-    interval = _budget_interval(worth, least, most)
-    return f"With {plural(worth.budget, 'label')} {arm} does {matched} (95 % interval {interval})"
-
-
-def _saving(worth: WorthResult) -> str:
-    if _saves_labels(worth):
-        if worth.value is None:
-            return "pretraining is worth more labels than you have"
-        saved = _rounded_value(worth, worth.value) - worth.budget
-        if saved > 0:
-            return f"pretraining is worth about {plural(saved, 'label')}"
-    if worth.value is not None and worth.high is not None and worth.high < worth.budget:
-        return "pretraining is not worth a label here"
-    return "whether pretraining is worth any labels cannot be told"
-
-
-def _saves_labels(worth: WorthResult) -> bool:
-    return worth.low is None or worth.low > worth.budget
-
-
-def _rounded_value(worth: WorthResult, value: float) -> int:
-    rounded = _round(value)
-    return round(value) if rounded <= worth.budget < value else rounded  # a small gain must not be rounded away
-
-
-def _budget_interval(worth: WorthResult, least: int, most: int) -> str:
-    """Its ends may lie beyond the budgets that were tried."""
+    start = f"{arm} does with {plural(worth.budget, 'label')}"
     if worth.low is None:
-        return f"beyond {most:,}"
-    low = f"{least:,} or fewer" if worth.low <= least else f"{_round(worth.low):,}"
-    if worth.high is not None and worth.high <= least:
-        return low
-    high = f"more than {most:,}" if worth.high is None else f"{_round(worth.high):,}"
-    return f"{low} to {high}"
+        return f"What {start}, {reference} may do with fewer than it was given"
+    if worth.beyond:
+        return f"What {start} takes {reference} more than {worth.low:,.0f} (at 95 %)"
+    low = _round(worth.low)
+    return f"What {start} takes {reference} at least {low if low <= worth.low else floor(worth.low):,} (at 95 %)"
