@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from sklearn.metrics import f1_score
 from threadpoolctl import threadpool_limits
@@ -55,18 +55,19 @@ def exact(accuracy: float, items: int = 1000, runs: int = 1) -> ArmPredictions:
 
 
 def simulated(
-    rng: np.random.Generator, arms: list[float], runs: int, items: int, sd: float, shared: float = 0.6
+    rng: np.random.Generator, arms: list[float], runs: int, items: int, sd: ArrayLike, shared: float = 0.6
 ) -> list[ArmPredictions]:
     """One study: the predictions of an arm for each arm's true accuracy.
 
-    A run's own accuracy is drawn around its arm's with the standard deviation `sd`. An item is as hard as it is for
-    every run of every arm: that is a share of what decides whether a run gets it right, and its own luck is the rest.
+    A run's own accuracy is drawn around its arm's with the standard deviation `sd`, of all or of each. An item is as
+    hard as it is for every run of every arm: that is a share of what decides whether a run gets it right, and its own
+    luck is the rest.
     """
     hard = rng.normal(size=items)
     labels = rng.integers(2, size=items)
     found = []
-    for accuracy in arms:
-        skill = stats.norm.ppf(np.clip(rng.normal(accuracy, sd, runs), 0.001, 0.999))[:, None]
+    for accuracy, of_arm in zip(arms, np.broadcast_to(sd, len(arms)), strict=True):
+        skill = stats.norm.ppf(np.clip(rng.normal(accuracy, of_arm, runs), 0.001, 0.999))[:, None]
         luck = rng.normal(size=(runs, items))
         right = skill + np.sqrt(shared) * hard + np.sqrt(1 - shared) * luck > 0
         sure = rng.uniform(0.5, 1, size=(runs, items))

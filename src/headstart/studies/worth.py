@@ -1,4 +1,4 @@
-"""What labels are worth: how many of them a reference needs, at least, to do as well as another arm.
+"""Label worth: how many labels a reference needs, at least, to do as well as another arm.
 
 More labels do not make the reference worse. So if it is worse than the arm with n labels, it needs more than n, and the
 budgets are tested from the smallest up until one is not significantly worse. The first test that could be wrong
