@@ -16,6 +16,7 @@ from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
 from headstart.studies.baselines import KINDS
+from headstart.studies.bases import shipped_folder
 from headstart.studies.finetune import build_classifier, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.outcomes import Arm
@@ -64,6 +65,7 @@ def open_bases(settings: CompareSettings) -> dict[str, Base]:
         name, equals, init = text.partition("=")
         if not equals or Path(text).exists():
             name, init = Path(text).name or text, text
+        init = shipped_folder(init)
         if name in bases:
             raise ConfigError("compare", [f"two bases are named {name!r}: name them apart with --init NAME=FOLDER"])
         is_preset = init in PRESETS and not Path(init).is_dir()

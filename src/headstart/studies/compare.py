@@ -28,11 +28,13 @@ from headstart.runs.comparison import Comparison
 from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.arms import TOKENIZER, check_arms, choose_arms, open_bases, without_base
 from headstart.studies.baselines import baseline
+from headstart.studies.bases import with_shipped_base
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import finetune
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.locks import run_lock
 from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
+from headstart.studies.pile import check_pile, with_pile
 from headstart.studies.planned_runs import PlannedRun, plan_runs, read_budgets
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.studies.splits import read_splits
@@ -151,16 +153,19 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     train, folder, fingerprints = splits["train"], Path(out), split_fingerprints(splits)
     budgets = read_budgets(settings, train)
     _check_folder(folder, fingerprints)
-    if not settings.init:
-        settings = without_base(settings, train, folder, log)
+    if settings.pile:
+        check_pile(settings, folder)
+        _write_folder(folder, settings, splits, leaked, fingerprints)  # killed from here on, it goes on in this folder
+        settings = with_pile(settings, splits, folder, log)
+    elif not settings.init:
+        settings = with_shipped_base(settings, train, log) or without_base(settings, train, folder, log)
     bases = open_bases(settings)
     arms = choose_arms(settings, bases)
     check_arms(settings, arms, bases, len(train.class_names))
     runs = plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints)
-    study = Study(settings, folder, splits, leaked, tuple(runs))
-    _write_folder(study, fingerprints)
+    _write_folder(folder, settings, splits, leaked, fingerprints)
     log(f"study folder: {folder}")
-    return study
+    return Study(settings, folder, splits, leaked, tuple(runs))
 
 
 def _check_splits(settings: CompareSettings, splits: Mapping[str, Examples], leaked: int) -> None:
@@ -211,16 +216,22 @@ def _only_tokenizer(folder: Path) -> bool:
     return {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {TOKENIZER}
 
 
-def _write_folder(study: Study, fingerprints: Mapping[str, str]) -> None:
-    folder, splits = StudyFolder(study.folder), study.splits
+def _write_folder(
+    path: Path,
+    settings: CompareSettings,
+    splits: Mapping[str, Examples],
+    leaked: tuple[int, ...],
+    fingerprints: Mapping[str, str],
+) -> None:
+    folder = StudyFolder(path)
     if folder.data() is None:
         folder.write_data(
             StudyData(
                 fingerprint=fingerprints,
                 rows={name: len(part.rows) for name, part in splits.items()},
                 class_names=splits["train"].class_names,
-                leaked=study.leaked,
+                leaked=leaked,
                 doctor=examine(splits["train"], splits["valid"], splits["test"]).to_json(),
             )
         )
-    folder.write_settings({"study": "compare", **study.settings.to_mapping()})
+    folder.write_settings({"study": "compare", **settings.to_mapping()})

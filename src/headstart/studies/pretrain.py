@@ -20,7 +20,7 @@ from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
 from headstart.parallel import SINGLE, Parallel
-from headstart.runs.events import OnEvent
+from headstart.runs.events import OnEvent, Step
 from headstart.store.store import Documents, Store
 from headstart.studies.corpus import make_store
 from headstart.studies.settings import PretrainSettings
@@ -32,6 +32,7 @@ from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
 
 DEFAULT_PRESET = "small"
+MEASURED = {"cpu": (8, 6), "cuda": (256, 64)}  # batch size and steps by which the speed of a device is measured
 HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
 
 
@@ -90,6 +91,20 @@ def pretrain(
         manifest = {"data": digests, "tokenizer": tokenizer.fingerprint, **training_manifest(loop, model, precision)}
         run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
         return result
+
+
+def measure_speed(settings: PretrainSettings, store: Store) -> float:
+    """Tokens a second of such a pretraining, by the second half of a few steps; nothing of it is kept."""
+    device = pick_device(settings.device)
+    batch_size, steps = MEASURED[device.type]
+    settings = replace(settings, batch_size=batch_size, steps=steps)
+    model, tokenizer = build_language_model(settings, store)
+    train = make_batches(settings, store.split("train"), tokenizer, pick_window(settings.window, model.config))
+    precision = pick_precision(settings, device, lambda text: None)
+    loop = Loop(model.to(device), OBJECTIVES[settings.objective], train, settings, precision=precision)
+    events = [event for event in loop.run() if isinstance(event, Step)]
+    first, *later = events[len(events) // 2 - 1 :]
+    return (later[-1].tokens - first.tokens) / sum(event.seconds for event in later)
 
 
 OBJECTIVES: dict[str, Objective] = {

@@ -1,0 +1,63 @@
+"""The bases that ship with headstart, by name; and which of them fits a labelled set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headstart import demo
+from headstart.reading.examples import Examples
+from headstart.studies.settings import CompareSettings
+from headstart.tokenizers.fit import most_tokens_per_byte, tokens_per_byte
+from headstart.tokenizers.tokenizer import Tokenizer
+
+SHIPPED = {"lab-fr": demo.BASE}  # model folders inside the package
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How many tokens a byte a base that ships needs for some texts, and how many it may need to be of use."""
+
+    name: str
+    tokens_per_byte: float
+    most: float
+
+
+def shipped_folder(init: str) -> str:
+    """The folder of a base that ships, by its name; anything else, and a folder of that name here, as it is.
+
+    >>> shipped_folder("lab-fr").endswith("lab-fr"), shipped_folder("runs/mine")
+    (True, 'runs/mine')
+    """
+    return str(SHIPPED[init]) if init in SHIPPED and not Path(init).exists() else init
+
+
+def choose_base(texts: Sequence[str]) -> Fit | None:
+    """The base that ships and fits the texts best; None where none does, as for a language that none has read.
+
+    >>> choose_base(["Nous avons beaucoup aimé ce livre.", "Une histoire sans intérêt, hélas."]).name
+    'lab-fr'
+    >>> choose_base(["We liked this book very much.", "A story of no interest, alas."]) is None
+    True
+    """
+    fits = []
+    for name, folder in SHIPPED.items():
+        tokenizer = Tokenizer.load(folder)
+        fits.append(Fit(name, tokens_per_byte(tokenizer, texts), most_tokens_per_byte(tokenizer.size)))
+    best = min(fits, key=lambda fit: fit.tokens_per_byte / fit.most)
+    return best if best.tokens_per_byte <= best.most else None
+
+
+def with_shipped_base(settings: CompareSettings, train: Examples, log: Callable[[str], None]) -> CompareSettings | None:
+    """The settings with a base that ships and fits the texts; None where none does, or none is wanted."""
+    wants_base = any(mode in settings.arms for mode in ("full", "frozen"))
+    fit = choose_base([row.text for row in train.rows]) if wants_base and settings.tokenizer is None else None
+    if fit is None:
+        return None
+    log(
+        f"no --init: `{fit.name}`, which ships with headstart, fits these texts ({fit.tokens_per_byte:.2f} tokens a "
+        f"byte; up to {fit.most:.2f} is its language) and is taken. Another: --init FOLDER; one of your own text: "
+        "--pile FILE; none: --arms scratch"
+    )
+    return replace(settings, init=(fit.name,))
