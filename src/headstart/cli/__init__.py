@@ -16,6 +16,7 @@ from headstart.cli.doctor import doctor
 from headstart.cli.explain import explain_command
 from headstart.cli.models import export_model, import_model, params
 from headstart.cli.options import GroupedCommand
+from headstart.cli.plan import plan_command
 from headstart.cli.serve import serve_command
 from headstart.cli.sweep import sweep_command
 from headstart.cli.tokens import tokenizer_app, tokens
@@ -54,6 +55,7 @@ app.command("demo")(demo_command)
 app.command("pretrain", cls=GroupedCommand)(pretrain_command)
 app.command("finetune", cls=GroupedCommand)(finetune_command)
 app.command("compare", cls=GroupedCommand)(compare_command)
+app.command("plan")(plan_command)
 app.command("sweep", cls=GroupedCommand)(sweep_command)
 app.command("report")(report_command)
 app.command("evaluate")(evaluate_command)
