@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+import reprlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from headstart.reading.skipped import SkippedRows, summary_lines
 from headstart.reading.split import split
 from headstart.studies.settings import LabelledSettings
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.wording import plural
 
 SPLITS = ("train", "valid", "test")
 VOCABULARY = 8000  # of a tokenizer that is trained on the labelled texts
@@ -24,7 +26,7 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     """The splits that there are, in the order of `SPLITS`; two classes at least, and no split empty.
 
     Where a file for valid (or for test, if a share is asked for) is not given, it is split off the training file by
-    content: the same rows whatever the seed.
+    content: the same rows whatever the seed; a class with too few rows for that is in train alone.
     """
     skipped = SkippedRows() if settings.skip_bad else None
     files = {"train": settings.data, "valid": settings.valid, "test": settings.test}
@@ -42,7 +44,9 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
         "test": settings.test_share if settings.test is None else 0.0,
     }
     if any(shares.values()):
-        for name, part in split(splits["train"], valid=shares["valid"], test=shares["test"]).items():
+        _check_classes(splits["train"])
+        parts = split(splits["train"], valid=shares["valid"], test=shares["test"])
+        for name, part in _keep_classes_in_train(splits["train"], parts, log).items():
             splits[name] = part
             if name != "train":
                 purpose = "to choose on" if name == "valid" else "as the test"
@@ -51,6 +55,43 @@ def read_splits(settings: LabelledSettings, log: Callable[[str], None] = lambda 
     if len(names) < 2:
         raise DataError(settings.data, f"all rows have the label {names[0]!r}" if names else "no row has a label")
     return {name: splits[name] for name in SPLITS if name in splits}
+
+
+def _check_classes(examples: Examples) -> None:
+    """A column in which most values stand once is no label: an id, a price, another text."""
+    counts = Counter(row.label for row in examples.rows)
+    single = [str(label) for label, count in counts.items() if count == 1]
+    if len(single) > len(examples.rows) / 2:
+        raise DataError(
+            examples.rows[0].path,
+            f"{len(examples.rows):,} rows have {len(counts):,} labels, and {len(single):,} of them stand in one row "
+            f"only (such as {reprlib.repr(single[0])}): there is nothing to learn a class from",
+            fix="name the column of the label with --label, or give several rows of each class",
+        )
+
+
+def _keep_classes_in_train(
+    examples: Examples, parts: Mapping[str, Examples], log: Callable[[str], None]
+) -> dict[str, Examples]:
+    """The parts of a set, but that a class of which no row came to train has all its rows there.
+
+    A class with a row or two may miss train by chance; it could not be learnt, and every answer to it would be wrong.
+    """
+    missing = set(examples.class_names) - set(parts["train"].class_names)
+    if not missing:
+        return dict(parts)
+    counts = Counter(str(row.label) for row in examples.rows if row.label in missing)
+    names = ", ".join(f"{reprlib.repr(name)} ({plural(rows, 'row')})" for name, rows in counts.most_common(5))
+    more = f" and {len(counts) - 5:,} more" if len(counts) > 5 else ""
+    log(f"too few rows to be in every split, so all of them are in train, and no score is of them: {names}{more}")
+    in_train = set(parts["train"].rows)
+    train = tuple(row for row in examples.rows if row in in_train or row.label in missing)
+    others = {
+        name: replace(part, rows=tuple(row for row in part.rows if row.label not in missing))
+        for name, part in parts.items()
+        if name != "train"
+    }
+    return {"train": replace(examples, rows=train), **others}
 
 
 def train_tokenizer_on(rows: Iterable[Example], folder: Path) -> None:
