@@ -142,6 +142,7 @@ def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
     (over.folder / "manifest.json").write_text(json.dumps({"seconds": 12.0}))
 
     class Study:
+        untrained, trials, tuned = (), (), {}  # type: ignore[var-annotated]
         runs = (running, waiting, over)
         settings = CompareSettings(data="x", init=("y",))
 

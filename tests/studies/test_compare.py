@@ -24,7 +24,7 @@ from headstart.errors import ConfigError, DataError, HeadstartError, OutputError
 from headstart.runs.comparison import Comparison
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
-from headstart.studies import compare as module
+from headstart.studies import study as module
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings

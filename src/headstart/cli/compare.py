@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,10 +34,11 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     from headstart.cli.progress import study_progress
     from headstart.report.page import write_report
     from headstart.studies.compare import open_study, run_study
-    from headstart.studies.workers import start_fork_server
+    from headstart.studies.workers import default_jobs, start_fork_server
 
     say = silent if quiet else log
-    if settings.jobs > 1 and not (out / "comparison.json").is_file():
+    settings = replace(settings, jobs=settings.jobs or default_jobs(settings.device))
+    if settings.processes > 1 and not (out / "comparison.json").is_file():
         start_fork_server()  # it is ready by the time that the data are read
     study = open_study(settings, out, log=say)
     if opening and not any(run.done for run in study.runs):

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from headstart.cli.console import log, table
 from headstart.runs.events import Evaluated, OnEvent, Step
+from headstart.studies.effort import needed_epochs
 from headstart.use.progress import TrainingLines, training_bar
+from headstart.wording import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headstart.studies.compare import Study
     from headstart.studies.planned_runs import PlannedRun
+    from headstart.studies.study import Study
 
 INTERVAL = 1.0  # seconds between two readings
 TAIL = 1 << 16  # bytes of a run's events that are read: some hundred steps
@@ -43,10 +45,12 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
         yield
         return
     progress = StudyProgress(study)
-    done = sum(run.done for run in study.runs)
+    known = progress.known()
+    done = sum(run.done for run in known)
     if done:
-        rest = ": nothing is trained again, this is what they say" if done == len(study.runs) else ""
-        log(f"{done} of {len(study.runs)} runs are done already{rest}")
+        count = f"{len(known)} runs" if study.done else f"the {plural(len(known), 'run')} known so far"
+        rest = ": nothing is trained again, this is what they say" if study.done else ""
+        log(f"{done} of {count} are done already{rest}")
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.live import Live
@@ -67,7 +71,7 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
 
 def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
     """A line for each run as it ends, until told to stop."""
-    logged = {run.folder for run in progress.study.runs if run.done}
+    logged = {run.folder for run in progress.known() if run.done}
     stopped = False
     while not stopped:
         stopped = stop.wait(INTERVAL)  # and one last reading after it
@@ -75,7 +79,8 @@ def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
         for run in runs:
             if run.done and run.planned.folder not in logged:
                 logged.add(run.planned.folder)
-                log(f"{run.planned.title}: valid {run.best:.4f}  ({summary(runs, progress.study.settings.jobs)})")
+                score = "failed" if run.best is None else f"valid {run.best:.4f}"
+                log(f"{run.planned.title}: {score}  ({progress.summary(runs)})")
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,14 @@ class RunProgress:
         return self.share == 1.0
 
     @property
+    def trial(self) -> bool:
+        """Whether it is there to choose settings by."""
+        return self.planned.folder.parent.name == "trials"
+
+    @property
     def group(self) -> tuple[str, int]:
         """Runs of one arm and label budget take about the same time."""
-        return self.planned.arm.name, self.planned.budget
+        return f"{self.planned.arm.name}{' trial' if self.trial else ''}", self.planned.budget
 
 
 class StudyProgress:
@@ -104,8 +114,14 @@ class StudyProgress:
         self.study = study
         self.done: dict[Path, RunProgress] = {}
 
+    def known(self) -> list[PlannedRun]:
+        """The trials and runs that are known so far, each once."""
+        study = self.study
+        runs = (*study.untrained, *study.trials, *study.runs)
+        return list({run.folder: run for run in runs}.values())
+
     def read(self) -> list[RunProgress]:
-        return [self.done.get(planned.folder) or self._read(planned) for planned in self.study.runs]
+        return [self.done.get(planned.folder) or self._read(planned) for planned in self.known()]
 
     def _read(self, planned: PlannedRun) -> RunProgress:
         from headstart.runs.run import RunFolder
@@ -115,6 +131,8 @@ class StudyProgress:
             valid, seconds = folder.result().valid, folder.manifest().seconds
             run = RunProgress(planned, 1.0, None if valid is None else valid["accuracy"], seconds or 0.0)
             return self.done.setdefault(planned.folder, run)
+        if planned.done:  # a trial that failed
+            return self.done.setdefault(planned.folder, RunProgress(planned, 1.0, None, planned.seconds))
         events = folder.events(last=TAIL)
         steps = [event for event in events if isinstance(event, Step)]
         best = max((event.scores["accuracy"] for event in events if isinstance(event, Evaluated)), default=None)
@@ -127,14 +145,28 @@ class StudyProgress:
     def table(self) -> Table:
         """A row for each arm."""
         runs = self.read()
-        rows = table("arm", ">runs", ">best on valid", "now", title=summary(runs, self.study.settings.jobs))
+        rows = table("arm", ">trials", ">runs", ">best on valid", "now", title=self.summary(runs))
         for name in dict.fromkeys(run.planned.arm.name for run in runs):
             arm = [run for run in runs if run.planned.arm.name == name]
             best = max((run.best for run in arm if run.best is not None), default=None)
             running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1)
-            done = f"{sum(run.done for run in arm)}/{len(arm)}"
-            rows.add_row(name, done, "" if best is None else f"{best:.4f}", running)
+            trials, tested = (_count([run for run in arm if run.trial is trial]) for trial in (True, False))
+            rows.add_row(name, trials, tested, "" if best is None else f"{best:.4f}", running)
         return rows
+
+    def summary(self, runs: Sequence[RunProgress]) -> str:
+        """How far the study is, and how long the rest will take."""
+        jobs = self.study.settings.processes
+        if self.study.tuned is not None:
+            return summary([run for run in runs if not run.trial], jobs)
+        trials = [run for run in runs if run.trial]
+        count = f"tuning: {plural(sum(run.done for run in trials), 'trial')} done"
+        effort = self.study.effort
+        if effort is None:
+            return count
+        per_epoch = sum(search.seconds_per_epoch or 0.0 for search in self.study.searches)
+        left = per_epoch * needed_epochs(effort, self.study.first_seeds) - sum(run.seconds for run in trials)
+        return f"{count}, about {rounded_time(max(left, 0.0) / jobs)} left with the runs that follow"
 
 
 def summary(runs: Sequence[RunProgress], jobs: int) -> str:
@@ -142,6 +174,10 @@ def summary(runs: Sequence[RunProgress], jobs: int) -> str:
     left = seconds_left(runs)
     count = f"{sum(run.done for run in runs)} of {len(runs)} runs done"
     return count if not left else f"{count}, about {rounded_time(left / jobs)} left"
+
+
+def _count(runs: Sequence[RunProgress]) -> str:
+    return f"{sum(run.done for run in runs)}/{len(runs)}" if runs else ""
 
 
 def seconds_left(runs: Sequence[RunProgress]) -> float | None:
@@ -172,5 +208,7 @@ def rounded_time(seconds: float) -> str:
 
 
 def _running(run: RunProgress) -> str:
+    if run.trial:
+        return f"{run.planned.title.partition(': ')[2]} {100 * run.share:.0f} %"
     budget = "" if run.planned.settings.get("labels") is None else f" {run.planned.budget:,} labels"
     return f"seed {run.planned.seed}{budget} {100 * run.share:.0f} %"

@@ -131,6 +131,7 @@ class Comparison:
     verdict: tuple[str, ...] = ()
     matters: float = 0.0  # a difference of accuracy below it counts as none: 0.02 is two points
     title: str = ""  # the verdict in one line
+    notes: tuple[str, ...] = ()  # what was left out, and why
 
     def arm(self, name: str) -> ArmResult:
         return next(arm for arm in self.arms if arm.name == name)
@@ -196,6 +197,7 @@ class Comparison:
             verdict=tuple(values["verdict"]),
             matters=values.get("matters", 0.0),
             title=values.get("title", ""),
+            notes=tuple(values.get("notes", ())),
         )
 
 

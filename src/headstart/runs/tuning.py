@@ -34,6 +34,11 @@ class ArmTuning:
         """The entry of the chosen settings."""
         return next((each for each in self.tried if each.settings == self.chosen), None)
 
+    @property
+    def failed(self) -> bool:
+        """Whether every trial ended in an error, so that nothing could be chosen."""
+        return bool(self.tried) and all(each.error for each in self.tried)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -2,6 +2,7 @@
 
 study.toml        the settings
 data.json         what the data are: fingerprints, rows, labels, leaked rows, the doctor's findings
+trials/           a run folder for each trial, by which settings are chosen
 runs/             a run folder for each arm, budget and seed; one that is done is not done again
 comparison.json   scores, differences, verdict
 
@@ -11,116 +12,34 @@ test once, at its end. Several processes may work in one folder: each takes runs
 
 from __future__ import annotations
 
+import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from headstart.config import read_pairs
 from headstart.doctor.examine import examine, leaked_rows
-from headstart.errors import ConfigError, DataError, OutputError, TrainingError
-from headstart.files import holds_something, write_json
+from headstart.errors import ConfigError, DataError, OutputError
+from headstart.files import holds_something
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Comparison
 from headstart.runs.study import StudyData, StudyFolder
-from headstart.studies.arms import TOKENIZER, check_arms, choose_arms, open_bases, without_base
-from headstart.studies.baselines import baseline
+from headstart.studies.arms import TOKENIZER, Base, arm_settings, check_arms, choose_arms, open_bases, without_base
 from headstart.studies.bases import with_shipped_base
-from headstart.studies.ensemble import ensemble
-from headstart.studies.finetune import finetune
 from headstart.studies.fingerprints import split_fingerprints
-from headstart.studies.locks import run_lock
-from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
+from headstart.studies.folds import choose_folds
+from headstart.studies.outcomes import Arm
 from headstart.studies.pile import check_pile, with_pile
-from headstart.studies.planned_runs import PlannedRun, plan_runs, read_budgets
-from headstart.studies.settings import CompareSettings, FinetuneSettings
+from headstart.studies.planned_runs import plan_runs, read_budgets
+from headstart.studies.settings import CompareSettings, given_settings
 from headstart.studies.splits import read_splits
+from headstart.studies.study import Log, Study
+from headstart.studies.tuning import ArmSearch
 from headstart.studies.workers import run_workers
 from headstart.training.hardware import pick_device
-from headstart.wording import reason
 
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
-POLL = 1.0  # seconds between looks at runs that other processes have
-Log = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Study:
-    """A comparison whose settings and data are checked."""
-
-    settings: CompareSettings
-    folder: Path
-    splits: Mapping[str, Examples]
-    leaked: tuple[int, ...]  # rows of test that stand in train or valid
-    runs: tuple[PlannedRun, ...]
-
-    def work(self, log: Log = lambda text: None) -> None:
-        """Do every run that is not done and that no other process has, until all are done or have failed."""
-        failed: set[Path] = set()
-        while True:
-            waiting = False
-            for run in self.runs:
-                if run.done or run.folder in failed:
-                    continue
-                with run_lock(run.folder) as acquired:
-                    if not acquired:
-                        waiting = True
-                    elif not run.done and not self._do(run, log):
-                        failed.add(run.folder)
-            if not waiting:
-                return
-            time.sleep(POLL)
-
-    def _do(self, run: PlannedRun, log: Log) -> bool:
-        """One run; where it diverges or runs out of memory, that is recorded and the others go on."""
-        try:
-            if run.arm.mode == "baseline":
-                baseline(run.settings["kind"], self.splits, run.settings, run.folder)
-            else:
-                settings = FinetuneSettings.from_mapping(run.settings, run.title)
-                finetune(settings, run.folder, splits=self.splits, resume=True, keep_model=run.keep_model, log=log)
-        except (TrainingError, torch.OutOfMemoryError) as error:
-            write_json(run.failure_file, {"error": reason(error)})
-            return False
-        run.failure_file.unlink(missing_ok=True)
-        return True
-
-    def conclude(self) -> Comparison:
-        """The comparison, once every run is done; it is written beside the runs."""
-        missing = [run for run in self.runs if not run.done]
-        if missing:
-            first = "; ".join(f"{run.title}: {run.failure}" for run in missing[:3])
-            raise TrainingError(
-                f"{len(missing)} of {len(self.runs)} runs failed, and without them there is no verdict "
-                f"({first}). What is done is kept: mend the cause and run the same command again"
-            )
-        folders: dict[ArmBudget, list[Path]] = defaultdict(list)
-        for run in self.runs:
-            folders[run.arm, run.budget].append(run.folder)
-        for arm, budget, folder in self._ensembles() if self.settings.ensemble else ():
-            folders[arm, budget].append(folder)
-        comparison = compare_arms(
-            folders,
-            reference=self.settings.reference,
-            leaked=self.leaked,
-            root=self.folder,
-            matters=self.settings.matters / 100,
-        )
-        StudyFolder(self.folder).write_comparison(comparison)
-        return comparison
-
-    def _ensembles(self) -> Iterator[tuple[Arm, int, Path]]:
-        """Each pretrained run with the linear model of the same texts; nothing is trained."""
-        linear = {(run.budget, run.seed): run.folder for run in self.runs if run.arm.name == "tfidf"}
-        for run in self.runs:
-            if run.arm.mode in ("full", "frozen"):
-                other = linear.get((run.budget, run.seed)) or linear[run.budget, None]
-                out = run.folder.with_name(run.folder.name.replace(run.arm.mode, f"{run.arm.mode}+tfidf", 1))
-                ensemble(run.folder, other, out, seed=run.seed or 0)
-                yield Arm(f"{run.arm.name}+tfidf", "ensemble"), run.budget, out
 
 
 def compare(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Comparison:
@@ -132,12 +51,12 @@ def compare(settings: CompareSettings, out: str | Path, *, log: Log = lambda tex
 
 def run_study(study: Study, *, log: Log = lambda text: None) -> None:
     """Every run of a study, in this process or in several side by side."""
-    if all(run.done for run in study.runs):
+    if study.done:
         return
-    if study.settings.jobs == 1:
+    if study.settings.processes == 1:
         study.work(log)
     else:
-        run_workers(_work, (study.settings.to_mapping(), str(study.folder)), study.settings.jobs)
+        run_workers(_work, (study.settings.to_mapping(), str(study.folder)), study.settings.processes)
 
 
 def _work(settings: Mapping[str, Any], folder: str) -> None:
@@ -146,6 +65,7 @@ def _work(settings: Mapping[str, Any], folder: str) -> None:
 
 def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Study:
     """Check all that can be checked before any training; write the folder, or go on in the one that is there."""
+    began = time.monotonic()
     pick_device(settings.device)
     splits = read_splits(settings, log)
     leaked = tuple(sorted(leaked_rows(splits["train"], splits["valid"], splits["test"]))) if "test" in splits else ()
@@ -162,10 +82,42 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     bases = open_bases(settings)
     arms = choose_arms(settings, bases)
     check_arms(settings, arms, bases, len(train.class_names))
-    runs = plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints)
     _write_folder(folder, settings, splits, leaked, fingerprints)
     log(f"study folder: {folder}")
-    return Study(settings, folder, splits, leaked, tuple(runs))
+    return Study(
+        settings,
+        folder,
+        splits,
+        leaked,
+        plan=lambda seeds, tuned: tuple(
+            plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints, seeds, tuned)
+        ),
+        searches=tuple(_searches(settings, arms, bases, splits, folder)),
+        deadline=began + (math.inf if settings.seconds is None else settings.seconds),
+    )
+
+
+def _searches(
+    settings: CompareSettings,
+    arms: Sequence[Arm],
+    bases: Mapping[str, Base],
+    splits: Mapping[str, Examples],
+    folder: Path,
+) -> Iterator[ArmSearch]:
+    """A search for each arm that is trained by steps."""
+    if settings.tune == "none":
+        return
+    folds = choose_folds(splits["train"], splits["valid"])
+    given = given_settings(settings)
+    for arm in arms:
+        if arm.mode == "frozen" and settings.frozen_head != "trained":
+            continue
+        assert arm.base is not None
+        base = bases[arm.base]
+        own = {*given, *read_pairs(getattr(settings, arm.mode), arm.mode)}
+        yield ArmSearch(
+            arm, arm_settings(settings, arm, bases), own, base.checkpoint.model, folds, folder, base.fingerprint
+        )
 
 
 def _check_splits(settings: CompareSettings, splits: Mapping[str, Examples], leaked: int) -> None:

@@ -14,6 +14,7 @@ from headstart.errors import DataError
 from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Mode, RunScores, WorthResult
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
+from headstart.runs.tuning import ArmTuning
 from headstart.studies import statistics
 from headstart.studies.contrasts import Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
@@ -66,12 +67,14 @@ def compare_arms(
     root: Path | None = None,
     alpha: float = ALPHA,
     matters: float = 0.0,
+    tuning: Mapping[str, ArmTuning] | None = None,
 ) -> Comparison:
     """The comparison of arms, each a list of run folders under (arm, label budget).
 
     `leaked` are the rows of test that stand in train or valid; `root` is the folder that paths are relative to;
     `alpha` is the error rate of each family of questions (`looks.alpha_at`, where seeds are added until they are
-    decided); `matters` is the smallest difference that counts, 0.02 for two points.
+    decided); `matters` is the smallest difference that counts, 0.02 for two points; `tuning` says how the settings of
+    arms were chosen.
     """
     runs = {key: sorted(map(read_run, paths), key=lambda run: run.seed) for key, paths in folders.items()}
     first = next(iter(runs.values()))[0]
@@ -83,7 +86,12 @@ def compare_arms(
         key: _arm_result(key[0], runs[key], predictions[key], leak_free.get(key), root or Path()) for key in runs
     }
     largest = max(budget for _, budget in results)
-    arms = tuple(result for (_, budget), result in results.items() if budget == largest)
+    tuning = tuning or {}
+    arms = tuple(
+        replace(result, tuning=tuning.get(result.name, result.tuning))
+        for (_, budget), result in results.items()
+        if budget == largest
+    )
     reference = reference or _usual_reference(arms)
     contrasts = choose_contrasts(arms, reference)
     subsets = {name: [run.seed for run in of_arm if run.subset] for name, of_arm in _by_name(runs, largest).items()}

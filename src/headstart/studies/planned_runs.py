@@ -19,8 +19,6 @@ from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, CompareSettings
 from headstart.studies.splits import draw_budget
 
-FIRST_SEEDS = 3  # of each arm, where they are added until the question is settled
-
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -36,6 +34,11 @@ class PlannedRun:
     @property
     def done(self) -> bool:
         return RunFolder(self.folder).done
+
+    @property
+    def seconds(self) -> float:
+        """That it took; 0 while it is not done."""
+        return (RunFolder(self.folder).manifest().seconds or 0.0) if RunFolder(self.folder).done else 0.0
 
     @property
     def failure_file(self) -> Path:
@@ -80,8 +83,13 @@ def plan_runs(
     budgets: Sequence[int],
     all_labels: int,
     fingerprints: Mapping[str, str],
+    seeds: int,
+    tuned: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[PlannedRun]:
-    """The baselines, which take seconds, then seed by seed, so that early runs can be compared already."""
+    """The baselines, which take seconds, then seed by seed, so that early runs can be compared already.
+
+    `tuned` has the settings that were chosen for arms, by their names.
+    """
 
     def planned(arm: Arm, budget: int, seed: int | None, values: dict[str, Any], keep: bool = False) -> PlannedRun:
         base = None if arm.base is None else bases[arm.base].fingerprint
@@ -91,27 +99,27 @@ def plan_runs(
 
     given = settings.to_mapping()
     data = {name: given[name] for name in DATA if name in given}
-    count = settings.seeds if isinstance(settings.seeds, int) else FIRST_SEEDS
-    seeds = range(settings.seed, settings.seed + count)
+    each_seed = range(settings.seed, settings.seed + seeds)
     for kind in KINDS:
         for budget in budgets:
             if budget == all_labels:  # nothing is drawn
                 yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data})
                 continue
-            for seed in seeds:
+            for seed in each_seed:
                 values = {"kind": kind, **data, "labels": budget, "seed": seed}
                 yield planned(Arm(kind, "baseline"), budget, seed, values)
-    for seed in seeds:
+    for seed in each_seed:
         for budget in budgets:
             for arm in arms:
-                values = {**arm_settings(settings, arm, bases).to_mapping(), "seed": seed}
+                chosen = tuned.get(arm.name, {})
+                values = {**arm_settings(settings, arm, bases).to_mapping(), **chosen, "seed": seed}
                 if budget < all_labels:
-                    values |= {"labels": budget, "epochs": _epochs(settings, budget)}
+                    values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
                 first = seed == settings.seed and budget == max(budgets)
                 yield planned(arm, budget, seed, values, settings.keep_models or first)
 
 
-def _epochs(settings: CompareSettings, budget: int) -> int:
+def _epochs(settings: CompareSettings, epochs: int, budget: int) -> int:
     """So many passes over few labels that they come to the least steps asked for."""
     steps = math.ceil(budget / settings.batch_size)
-    return max(settings.epochs, math.ceil(settings.least_steps / steps))
+    return max(epochs, math.ceil(settings.least_steps / steps))

@@ -15,7 +15,7 @@ from headstart.training.settings import Schedule, TrainingSettings, other_defaul
 
 # What decides which texts there are: the same for all runs of a study.
 DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", "label", "skip_bad")
-
+MINUTES = {"quick": 15.0}  # for a comparison, by how far it is tuned, where none are given
 
 _data = partial(setting, group="data")
 _classifier = partial(setting, group="classifier")
@@ -153,9 +153,27 @@ class CompareSettings(LabelledSettings):
     frozen: tuple[str, ...] = _comparison((), "A setting of the arms that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = _comparison((), "A setting of the arms from scratch, as lr=1e-4.")
     ensemble: bool = _comparison(False, "Ensembles too: each pretrained arm averaged with the linear model.")
-    jobs: int = _comparison(1, "Runs side by side, each in a process of its own.", least=1, everyday=True)
+    jobs: int | None = _comparison(
+        None, "Runs side by side, each in a process of its own; by default 2 on a CPU.", least=1, everyday=True
+    )
     keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed on all labels alone.")
     test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time for all of it; None where it is not bounded."""
+        minutes = MINUTES.get(self.tune) if self.minutes is None else self.minutes
+        return None if minutes is None else 60 * minutes
+
+    @property
+    def processes(self) -> int:
+        return self.jobs or 1
+
+
+def given_settings(settings: LabelledSettings) -> set[str]:
+    """The settings of training that differ from their defaults: a user chose them."""
+    defaults = {f.name: f.default for f in fields(settings)}
+    return {f.name for f in fields(LabelledSettings) if getattr(settings, f.name) != defaults[f.name]}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 
 from headstart.errors import HeadstartError, MissingExtra, OutputError
 from headstart.files import write_json
+from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import read_correct
 from headstart.runs.run import PREDICTIONS, RunFolder
@@ -71,30 +72,7 @@ class TrialRunner:
 
     def train(self, combination: FinetuneSettings, on_event: OnEvent | None) -> dict[str, Any]:
         """Run it to its end, whatever that is, and return its outcome."""
-        folder = self.folder(combination)
-        (folder / ENDED).unlink(missing_ok=True)
-        _free_gpu_memory()
-        ended: dict[str, Any] = {}
-        try:
-            with open_run(folder, "finetune", combination.to_mapping(), resume=True):
-                pass  # so that its settings are recorded, should it fail before it begins
-            finetune(combination, folder, resume=True, on_event=on_event, log=self.log)
-        except Pruned as pruned:
-            ended = {"pruned": pruned.epoch}
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        except (OutputError, MissingExtra):  # a full disk fails the next trial as well
-            raise
-        except HeadstartError as error:
-            ended = {"error": str(error)}
-        except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
-            ended = {"error": f"out of memory: {reason(error)}"}
-        if ended:
-            write_json(folder / ENDED, ended)
-        outcome = read_outcome(folder)
-        assert outcome is not None
-        return outcome
+        return run_trial(combination, self.folder(combination), on_event=on_event, log=self.log)
 
     def trial(self, combination: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
         no_effect = {name for name, other in REPLACED_BY.items() if getattr(combination, other) is not None}
@@ -148,6 +126,42 @@ class TrialRunner:
         others = {run: answers for run, answers in correct.items() if answers is not None}
         p_values = dict(zip(others, p_values_against_best(correct_of_best, list(others.values())), strict=True))
         return len(correct_of_best), [replace(trial, chance=p_values.get(trial.run)) for trial in trials]
+
+
+def run_trial(
+    settings: FinetuneSettings,
+    folder: Path,
+    *,
+    splits: Mapping[str, Examples] | None = None,
+    keep_model: bool = True,
+    on_event: OnEvent | None = None,
+    log: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Fine-tune to the end, whatever that is, and return the outcome: a trial that fails does not end its study."""
+    (folder / ENDED).unlink(missing_ok=True)
+    _free_gpu_memory()
+    began = time.monotonic()
+    ended: dict[str, Any] = {}
+    try:
+        with open_run(folder, "finetune", settings.to_mapping(), resume=True):
+            pass  # so that its settings are recorded, should it fail before it begins
+        finetune(settings, folder, splits=splits, resume=True, keep_model=keep_model, on_event=on_event, log=log)
+    except Pruned as pruned:
+        ended = {"pruned": pruned.epoch}
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    except (OutputError, MissingExtra):  # a full disk fails the next trial as well
+        raise
+    except HeadstartError as error:
+        ended = {"error": str(error)}
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        ended = {"error": f"out of memory: {reason(error)}"}
+    if ended:
+        write_json(folder / ENDED, {**ended, "seconds": time.monotonic() - began})
+    outcome = read_outcome(folder)
+    assert outcome is not None
+    return outcome
 
 
 def read_outcome(folder: Path) -> dict[str, Any] | None:

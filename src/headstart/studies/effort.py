@@ -1,0 +1,62 @@
+"""How far the settings of every arm are searched, and what fits into the time there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SHORT = 2  # epochs of a short trial
+SHARE = 0.85  # of the time that may be planned for: trials differ in length
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far an arm is searched. It is the same for all arms of a study."""
+
+    rates: int  # learning rates in short trials
+    finalists: int  # of them in long trials; 0: the best short trial decides
+    epochs: int  # of a long trial
+    longer: tuple[int, ...] = ()  # the best of these with so many times the epochs
+    dropouts: tuple[float, ...] = ()  # and with these rates of dropout
+    repeats: int = 1  # folds that a long trial is trained on
+
+    @property
+    def trial_epochs(self) -> int:
+        """Epochs of all trials of an arm."""
+        variants = sum(self.longer) + len(self.dropouts)
+        return self.rates * SHORT + (self.finalists + variants) * self.epochs * self.repeats
+
+    @property
+    def most_epochs(self) -> int:
+        """Epochs that a run may have whose settings were chosen by it."""
+        return self.epochs * max(self.longer, default=1)
+
+
+# Of each kind the most thorough first: the first that fits into the time is taken.
+EFFORTS: dict[str, tuple[Effort, ...]] = {
+    "quick": (
+        Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
+        Effort(rates=5, finalists=2, epochs=4),
+        Effort(rates=4, finalists=0, epochs=4),
+        Effort(rates=3, finalists=0, epochs=3),
+        Effort(rates=1, finalists=0, epochs=2),
+    ),
+    "thorough": (Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3),),
+}
+
+
+def choose_effort(efforts: Sequence[Effort], seconds_per_epoch: Sequence[float], seconds: float, seeds: int) -> Effort:
+    """The first that fits into so many seconds, with its trials and the runs of the first seeds; else the last.
+
+    `seconds_per_epoch` has an entry for each arm that is searched.
+
+    >>> [choose_effort(EFFORTS["quick"], [10.0, 10.0], seconds, seeds=3).rates for seconds in (3000, 1500, 100)]
+    [5, 5, 1]
+    """
+    fitting = (each for each in efforts if sum(seconds_per_epoch) * needed_epochs(each, seeds) <= SHARE * seconds)
+    return next(fitting, efforts[-1])
+
+
+def needed_epochs(effort: Effort, seeds: int) -> int:
+    """Epochs of an arm's trials and of its runs."""
+    return effort.trial_epochs + seeds * effort.most_epochs
