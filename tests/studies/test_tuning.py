@@ -19,8 +19,8 @@ import pytest
 from headstart.errors import TrainingError
 from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
+from headstart.studies import looks, tuning
 from headstart.studies import study as module
-from headstart.studies import tuning
 from headstart.studies.compare import compare, open_study
 from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
 from headstart.studies.settings import CompareSettings
@@ -177,11 +177,11 @@ def test_seeds_are_added_until_the_question_is_settled(
     world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {3: False, 5: True}
-    monkeypatch.setattr(module.looks, "settled", lambda found: answers[len(found.arm("full").runs)])
-    monkeypatch.setattr(module.looks, "seeds_can_help", lambda found: True)
+    monkeypatch.setattr(looks, "settled", lambda found: answers[len(found.arm("full").runs)])
+    monkeypatch.setattr(looks, "seeds_can_help", lambda found: True)
     comparison = compare(settings(world, base, seeds="auto", tune="none", epochs=1, lr=1e-3), tmp_path / "s")
     assert [run.seed for run in comparison.arm("full").runs] == [0, 1, 2, 3, 4]
-    monkeypatch.setattr(module.looks, "seeds_can_help", lambda found: False)
+    monkeypatch.setattr(looks, "seeds_can_help", lambda found: False)
     comparison = compare(settings(world, base, seeds="auto", tune="none", epochs=1, lr=1e-3), tmp_path / "t")
     assert len(comparison.arm("full").runs) == 3
 
