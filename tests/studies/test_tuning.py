@@ -23,6 +23,7 @@ from headstart.studies import looks, tuning
 from headstart.studies import study as module
 from headstart.studies.compare import compare, open_study
 from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
+from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
 from headstart.studies.study import Study
 from headstart.studies.tuning import STEP, next_rate
@@ -139,7 +140,7 @@ def test_every_trial_of_an_arm_diverges(
 ) -> None:
     from headstart.studies import trials
 
-    genuine = trials.finetune
+    genuine = finetune
 
     def sometimes(settings: Any, out: Path, **more: Any) -> Any:
         if settings.mode == "scratch":
@@ -190,6 +191,7 @@ CHILD = """
 import json, sys
 from headstart.studies import tuning
 from headstart.studies.compare import compare
+from headstart.studies.finetune import finetune
 from headstart.studies.effort import EFFORTS, Effort
 from headstart.studies.settings import CompareSettings
 EFFORTS["quick"] = (Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,)),)
