@@ -121,7 +121,13 @@ def _arm_row(arm: ArmResult) -> dict[str, Any]:
     row = {"arm": arm.name, "valid": round(valid_accuracy(arm), 4), "test": _rounded(arm.scores["accuracy"])}
     if arm.leak_free is not None:
         row["leak_free"] = _rounded(arm.leak_free["accuracy"])
-    return {**row, "seeds": [run.seed for run in arm.runs] if arm.trained or arm.mode == "ensemble" else []}
+    cost = {name: float(f"{value:.3g}") for name, value in vars(arm.cost).items() if value is not None}
+    return {
+        **row,
+        **({"cost": cost} if cost else {}),
+        "seeds": [run.seed for run in arm.runs] if arm.trained or arm.mode == "ensemble" else [],
+        "runs": [round(run.test["accuracy"], 4) for run in arm.runs],  # on test, in the order of the seeds
+    }
 
 
 def _scores_by_epoch(study: Path, arm: ArmResult) -> list[list[float]]:

@@ -66,19 +66,20 @@ def test_a_comparison_says_its_verdict_and_writes_its_page(place: Path, tmp_path
     assert found.exit_code == 0, found.stderr
     assert re.search(r"^scratch +2 +0\.\d{4} +0\.\d{3} to ", found.stdout, re.M)
     assert re.search(r"^majority +1 ", found.stdout, re.M)
-    assert "A linear model on word counts reaches" in found.stdout
+    assert "Use the linear model. It labels 100.0 % of the" in found.stdout and "**" not in found.stdout
     assert f"report: {tmp_path / 's' / 'report.html'}" in found.stdout
     assert "scratch, 40 labels, seed 1: valid 0." in found.stderr
     assert "(4 of 4 runs done)" in found.stderr
     page = (tmp_path / "s" / "report.html").read_text()
-    verdict = json.loads((tmp_path / "s" / "comparison.json").read_text())["verdict"]
-    assert verdict[0].replace(" %", "\u00a0%") in page
+    comparison = json.loads((tmp_path / "s" / "comparison.json").read_text())
+    assert f"<h1>{comparison['title']}</h1>".replace(" %", "\u00a0%") in page
+    assert "<strong>Use the linear model.</strong> It labels" in page
     again = run(*arguments(place, tmp_path / "s"))
     assert "4 of 4 runs are done already" in again.stderr
     assert again.stdout == found.stdout
     assert (tmp_path / "s" / "report.html").read_text() == page
     as_json = run(*arguments(place, tmp_path / "s", "--json", "--quiet"))
-    assert json.loads(as_json.stdout)["verdict"] == verdict
+    assert json.loads(as_json.stdout)["verdict"] == comparison["verdict"]
     assert as_json.stderr == ""
 
 

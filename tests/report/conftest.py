@@ -17,10 +17,10 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five classes, two bases with names that are long, a GPU, and no budgets."""
+    """Five classes, two bases with names that are long, a GPU, no budgets and no tuning."""
     labels = ("very negative", "negative", "neutral", "positive", "very positive")
     skills = (("scratch", 0.8), ("frozen:causal", 1.2), ("full:causal", 1.7), ("full:masked-long-name", 1.75))
-    plan = Plan(classes=labels, skills=skills, seeds=2, rows=200, budgets=(400,), gpu=True, leaked=())
+    plan = Plan(classes=labels, skills=skills, seeds=2, rows=200, budgets=(400,), gpu=True, leaked=(), tuned=False)
     return make_study(tmp_path_factory.mktemp("five") / "five", plan)
 
 

@@ -17,13 +17,23 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from headstart.config import ClassifierConfig, ModelConfig, NextTokenConfig, to_toml
-from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores, WorthResult
+from headstart.runs.comparison import ArmResult, Comparison, Cost, RunScores, WorthResult
 from headstart.runs.sweep import Sweep, Trial
-from headstart.studies import corrections, statistics
+from headstart.runs.tuning import ArmTuning, Tried
+from headstart.studies import statistics
+from headstart.studies.contrasts import choose_contrasts
+from headstart.studies.differences import compare_pairs
 from headstart.studies.statistics import ArmPredictions
+from headstart.studies.verdict import title, verdict
 from headstart.studies.worth import least_worth
 
 MODEL = ModelConfig(vocabulary=8000, width=64, layers=2, heads=2, feed_forward=128)
+COSTS = {
+    "scratch": Cost(180.0, 5.1, 2.4),
+    "full": Cost(187.0, 5.1, 2.4),
+    "frozen": Cost(8.2, 5.0, 2.4),
+    "majority": Cost(0.02, 0.0001, 0.0),
+}
 WORDS = ["story", "novel", "essay", "voice", "reader", "page", "the", "of", "this", "like", "with", "every", "last"]
 
 
@@ -41,6 +51,7 @@ class Plan:
     samples: int = 300
     text: str | None = None  # of every test row
     leaked: tuple[int, ...] = (3, 17)
+    tuned: bool = True
 
 
 def make_study(folder: Path, plan: Plan = Plan(), *, pretraining: Path | None = None) -> Path:  # noqa: B008
@@ -102,46 +113,51 @@ def _compare(
     names = [name for name, budget in predictions if budget == last]
     made = {key: _arm(plan, *key, predictions[key], runs[key]) for key in predictions}
     reference = names[0]
-    differences = []
-    others = [name for name in names if name not in (reference, "majority")]
-    found = [statistics.difference(predictions[name, last], predictions[reference, last]) for name in others]
-    for name, each, holm in zip(others, found, corrections.holm([each.p for each in found]), strict=True):
-        differences.append(
-            DifferenceResult(
-                name,
-                reference,
-                each.scores,
-                each.better,
-                each.p,
-                holm,
-                each.detectable,
-                None,
-                each.scores if plan.leaked else None,
-            )
-        )
+    arms = tuple(made[name, last] for name in names)
+    contrasts = choose_contrasts(arms, reference)
+    with_all = {name: predictions[name, last] for name in names}
+    leak_free = {name: each.without(plan.leaked) for name, each in with_all.items()} if plan.leaked else {}
+    differences = compare_pairs(contrasts, with_all, leak_free, dict.fromkeys(names, ()))
     curves = tuple(made[key] for key in made) if len(plan.budgets) > 1 else ()
     worth = []
     for budget in plan.budgets[:-1]:
         curve = [(labels, predictions[reference, labels]) for labels in plan.budgets]
         low = least_worth(curve, predictions[names[2], budget])
         worth.append(WorthResult(names[2], reference, budget, low, beyond=low == plan.budgets[-1]))
-    full, scratch = made[names[2], last].scores["accuracy"], made[reference, last].scores["accuracy"]
-    verdict = (
-        f"Pretraining raised test accuracy from {scratch.value:.3f} to {full.value:.3f} "
-        f"({100 * (full.value - scratch.value):+.1f} points, 95 % interval 4.4 to 7.9, {plan.seeds} seeds).",
-        f"A linear model on word counts reaches {made['tfidf', last].scores['accuracy'].value:.3f}.",
+    comparison = Comparison(
+        plan.classes, plan.rows, len(plan.leaked), reference, arms, differences, curves, tuple(worth)
     )
-    arms = tuple(made[name, last] for name in names)
-    return Comparison(
-        plan.classes, plan.rows, len(plan.leaked), reference, arms, tuple(differences), curves, tuple(worth), verdict
-    )
+    return replace(comparison, verdict=verdict(comparison, contrasts), title=title(comparison, contrasts))
 
 
 def _arm(plan: Plan, name: str, labels: int, predictions: ArmPredictions, runs: tuple[RunScores, ...]) -> ArmResult:
     mode: Any = "baseline" if name in ("tfidf", "majority") else name.split(":")[0]
     leak_free = statistics.estimate(predictions.without(plan.leaked)) if plan.leaked else None
-    base = None if mode in ("baseline", "scratch") else "base"
-    return ArmResult(name, mode, base, labels, runs, statistics.estimate(predictions), leak_free)
+    base = None if mode == "baseline" else name.partition(":")[2] or "base"
+    return ArmResult(
+        name=name,
+        mode=mode,
+        base=base,
+        budget=labels,
+        runs=runs,
+        scores=statistics.estimate(predictions),
+        leak_free=leak_free,
+        cost=COSTS.get(name.split(":")[0], Cost(2.9, 0.21, 12.3)),
+        tuning=tuning_of(mode) if plan.tuned and name != "majority" else None,
+    )
+
+
+def tuning_of(mode: str) -> ArmTuning:
+    """A search over learning rates, one of which diverged; of the linear model, over strengths."""
+    if mode == "baseline":
+        tried = [Tried({"features": "words", "strength": c}, 0.7 + c / 100, 0.5, 400, 1.2) for c in (1.0, 3.0, 10.0)]
+        return ArmTuning(tried[-1].settings, tuple(tried), 3.6, as_good=1)
+    rates = [(1e-5, 0.61), (3e-5, 0.68), (1e-4, 0.74), (3e-4, 0.77), (1e-3, 0.76), (3e-3, 0.55)]
+    tried = [Tried({"lr": lr, "epochs": 2}, accuracy, 0.6, 400, 14.0) for lr, accuracy in rates]
+    tried.append(Tried({"lr": 1e-2, "epochs": 2}, None, None, 400, 3.0, "the loss became nan at step 11: <lower> it"))
+    tried.append(Tried({"lr": 3e-4, "epochs": 6}, 0.79, 0.5, 400, 40.0))
+    notes = ("1 of 8 trials diverged",)
+    return ArmTuning(tried[-1].settings, tuple(tried), sum(each.seconds for each in tried), as_good=2, notes=notes)
 
 
 def _write_run(

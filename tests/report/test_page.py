@@ -12,7 +12,7 @@ import pytest
 from headstart.report.page import render
 from headstart.report.records import Records, read
 from headstart.runs.sweep import Sweep
-from headstart.studies.verdict import label_worth
+from headstart.studies.labels_saved import label_worth
 from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 
@@ -46,11 +46,13 @@ class Outline(HTMLParser):
 
 def test_the_sections_in_their_order(books: Path) -> None:
     outline = Outline(render(read([books])))
-    assert outline.found["h1"][0].startswith("Pretraining raised test accuracy")
+    assert outline.found["h1"][0].startswith("Use the linear model")
     assert outline.found["h2"] == [
-        "Accuracy by epoch",
         "Final accuracy",
         "Differences",
+        "Class by class",
+        "What was tuned",
+        "Accuracy by epoch",
         "Label budgets",
         "Confusion",
         "The most confident mistakes",
@@ -186,7 +188,7 @@ def test_the_least_there_can_be_has_a_page(tmp_path: Path) -> None:
     """One epoch, one seed: no line has two points, and no interval is wide."""
     plan = Plan(seeds=1, rows=60, budgets=(400,), epochs=1, samples=20, leaked=())
     outline = Outline(render(read([make_study(tmp_path / "small", plan)])))
-    assert outline.found["h2"][:3] == ["Accuracy by epoch", "Final accuracy", "Differences"]
+    assert outline.found["h2"][:3] == ["Final accuracy", "Differences", "Class by class"]
 
 
 def test_a_large_study_stays_under_two_megabytes(tmp_path: Path) -> None:
@@ -264,7 +266,7 @@ def test_a_sweep_without_a_score_has_a_page(tmp_path: Path) -> None:
 
 def test_a_sweep_stands_after_the_studies(books: Path, tuned: Path) -> None:
     outline = Outline(render(read([tuned, books])))
-    assert [head[:12] for head in outline.found["h1"]] == ["Pretraining ", "Best on vali"]
+    assert [head[:12] for head in outline.found["h1"]] == ["Use the line", "Best on vali"]
 
 
 # --- words ---
@@ -273,12 +275,14 @@ def test_a_sweep_stands_after_the_studies(books: Path, tuned: Path) -> None:
 def test_a_minus_is_no_hyphen(books: Path) -> None:
     records = read([books])
     comparison = replace(
-        records.studies[0].comparison, verdict=("Worse (-6.6 points, 95 % interval -8.4 to -4.7).", "-1 is")
+        records.studies[0].comparison,
+        title="Worse (-6.6 points, 95 % interval -8.4 to -4.7).",
+        verdict=("-1 is **worse by -2 <b>** and",),
     )
     page = render(Records((replace(records.studies[0], comparison=comparison),), (), ()))
     assert (
         "<h1>Worse (\u22126.6 points, 95\xa0% interval \u22128.4 to \u22124.7).</h1>" in page
-        and "<p>\u22121 is</p>" in page
+        and "<p>\u22121 is <strong>worse by \u22122 &lt;b&gt;</strong> and</p>" in page
     )
 
 

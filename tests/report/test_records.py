@@ -11,7 +11,8 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from headstart.errors import DataError
-from headstart.report.records import MISTAKES, read
+from headstart.report.answers import MISTAKES
+from headstart.report.records import read
 from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 

@@ -53,8 +53,8 @@ def test_known_answers(tmp_path: Path) -> None:
     assert leak_free["accuracy"].value == pytest.approx(np.mean([36 / 38, 34 / 38]))
     assert [run.path for run in found.arm("full").runs] == ["full0", "full1"]
     assert found.arm("full").runs[0].valid["accuracy"] == 1.0
-    # Right answers at 0.8 and wrong ones too: confidence 0.8 against accuracy 0.9.
-    assert found.arm("full").runs[0].test["calibration"] == pytest.approx(0.1)
+    # All 10 rows of valid are right, so the temperature makes 0.8 into 1 - 1 / 24, of which 0.9 are right.
+    assert found.arm("full").runs[0].test["calibration"] == pytest.approx(1 - 1 / 24 - 0.9, abs=1e-5)
     (difference,) = found.differences
     assert (difference.arm, difference.reference) == ("full", "scratch")
     assert difference.scores["accuracy"].value == pytest.approx(0.875 - 0.75)

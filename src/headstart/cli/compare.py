@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from headstart import demo
 from headstart.cli import options
@@ -17,6 +18,7 @@ from headstart.cli.console import console, log, print_json, silent, table
 from headstart.errors import CheckpointError, HeadstartError
 from headstart.studies.recipes import default_folder, read_settings
 from headstart.studies.settings import CompareSettings
+from headstart.wording import parts_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,8 +75,12 @@ def show(comparison: Comparison) -> None:
     for rows in (scores_table(comparison), differences_table(comparison), budgets_table(comparison)):
         if rows.rows:
             screen.print(rows, "", sep="\n")
-    for sentence in comparison.verdict:
-        screen.print(sentence, soft_wrap=not screen.is_terminal)
+    screen.print(Text("\n\n").join(map(_emphasised, comparison.verdict)), soft_wrap=not screen.is_terminal)
+
+
+def _emphasised(paragraph: str) -> Text:
+    """A paragraph of the verdict, with what is emphasised in bold; without a terminal it is plain."""
+    return Text.assemble(*((part, "bold" if strong else "") for part, strong in parts_of(paragraph)))
 
 
 def scores_table(comparison: Comparison) -> Table:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from markupsafe import Markup
 
-from headstart.report.records import Mistake
+from headstart.report.answers import Mistake
 from headstart.runs.comparison import Estimate
+from headstart.runs.sweep import plain, shown
 
 METRICS = {"accuracy": "accuracy", "macro_f1": "macro-F1", "calibration": "calibration error"}
 MOST_ROWS = 60  # of the table under a long line
@@ -113,6 +114,18 @@ def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def setting_name(name: str) -> str:
+    """
+    >>> setting_name("lr"), setting_name("batch_size")
+    ('learning rate', 'batch size')
+    """
+    return {"lr": "learning rate"}.get(name, plain(name))
+
+
+def setting_value(value: object) -> str:
+    return distinct_values([value]) if value is None or isinstance(value, bool) else shown(value)
 
 
 def command(verb: str, recipe: str, out: str) -> str:

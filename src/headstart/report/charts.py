@@ -156,6 +156,18 @@ def log_axis(label: str, values: Iterable[float]) -> Axis:
     return Axis(label, low, high, distinct, log=True)
 
 
+def decade_axis(label: str, values: Iterable[float]) -> Axis:
+    """A logarithmic axis with powers of ten as its ticks.
+
+    >>> decade_axis("seconds", [3.2, 140.0]).ticks
+    (1.0, 10.0, 100.0, 1000.0)
+    """
+    values = list(values)
+    first, last = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
+    ticks = tuple(float(f"1e{power}") for power in range(first, max(last, first + 1) + 1))
+    return Axis(label, ticks[0], ticks[-1], ticks, log=True)
+
+
 def setting_axis(label: str, values: Iterable[float]) -> Axis:
     """An axis for a setting: its values themselves where they are few, on a logarithmic scale where they span tenfold.
 
@@ -168,9 +180,7 @@ def setting_axis(label: str, values: Iterable[float]) -> Axis:
     if len(distinct) > FEW and not log:
         return axis(label, distinct)
     if len(distinct) > FEW:
-        tens = (10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1))
-        ticks = tuple(float(f"{ten:.0e}") for ten in tens)
-        return Axis(label, min(low, ticks[0]), max(high, ticks[-1]), ticks, log=True)
+        return decade_axis(label, distinct)
     pad = (high / low) ** 0.05 if log else (high - low) * 0.05 or abs(high) / 2 or 1.0
     return Axis(label, low / pad if log else low - pad, high * pad if log else high + pad, distinct, log=log)
 

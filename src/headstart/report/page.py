@@ -13,13 +13,16 @@ from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment
+from markupsafe import Markup
 
 from headstart.files import write_text
 from headstart.report import pretraining, sections, sweep
+from headstart.report.answers import LONGEST
 from headstart.report.blocks import Figure, Section
 from headstart.report.html import environment
-from headstart.report.records import LONGEST, Records, read
+from headstart.report.records import Records, read
 from headstart.version import __version__
+from headstart.wording import parts_of
 
 BEFORE = ("Parameters by block", "Settings", "To run it again")  # a pretraining stands before the first of these
 SHOWN = 320  # characters of a text before the rest is folded away
@@ -51,7 +54,8 @@ def render(records: Records) -> str:
 def _parts(records: Records) -> list[Part]:
     parts: list[tuple[str, tuple[str, ...], Figure | None, list[Section]]] = []
     for study in records.studies:
-        verdict = study.comparison.verdict or (f"{study.name}: {sections.summary(study)}.",)
+        title, paragraphs = study.comparison.title, study.comparison.verdict
+        verdict = (title, *paragraphs) if title else paragraphs or (f"{study.name}: {sections.summary(study)}.",)
         kicker = f"{study.name} · {sections.summary(study)}"
         parts.append((kicker, verdict, sections.main_figure(study), sections.study_sections(study)))
     for trials in records.sweeps:
@@ -84,7 +88,7 @@ def _names(contents: Sequence[Section], number: int) -> list[str]:
 @cache
 def _templates() -> Environment:
     templates = environment()
-    templates.filters |= {"folded": _folded, "tidy": _tidy, "ended": _ended}
+    templates.filters |= {"folded": _folded, "tidy": _tidy, "ended": _ended, "emphasised": _emphasised}
     templates.globals["LONGEST"] = LONGEST
     return templates
 
@@ -96,6 +100,17 @@ def _tidy(text: str) -> str:
     'MINUS 0.6 points (MINUS 3.1 to 1.9), lr 1e-05'
     """
     return re.sub(r"(?<![^\s(\[])-(?=\d)", "\u2212", text.replace(" %", "\u00a0%"))
+
+
+def _emphasised(text: str) -> Markup:
+    """A paragraph of a verdict, with what is emphasised in `<strong>`; all else is escaped.
+
+    >>> _emphasised("**Use <b>.** It is")
+    Markup('<strong>Use &lt;b&gt;.</strong> It is')
+    """
+    return Markup("").join(
+        Markup("<strong>{}</strong>").format(part) if strong else part for part, strong in parts_of(text)
+    )
 
 
 def _ended(text: str) -> str:

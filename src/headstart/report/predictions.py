@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headstart.report import charts
 from headstart.report.blocks import Figure, Gallery, Mistakes, Section, Table, Words
-from headstart.report.charts import Look
+from headstart.report.looks import looks_of
 from headstart.report.records import Study
 
 MOST_CLASSES = 12  # that a matrix is drawn for
@@ -56,7 +56,8 @@ def mistakes(study: Study) -> Section | None:
     return Section("The most confident mistakes", (Words(words), Mistakes(study.mistakes)))
 
 
-def reliability(study: Study, looks: Mapping[str, Look]) -> Section | None:
+def reliability(study: Study) -> Section | None:
+    looks = looks_of(study)
     least = 0.5 if len(study.comparison.class_names) == 2 else 0.0
     figures = tuple(
         Figure(
@@ -75,6 +76,7 @@ def reliability(study: Study, looks: Mapping[str, Look]) -> Section | None:
         return None
     words = (
         f"How often an answer on {study.split} is right, by how sure the model was of it. On the dashed diagonal the "
-        "two agree; below it the model is too sure of itself. A dot’s area is its share of the answers."
+        "two agree; below it the model is too sure of itself. A dot’s area is its share of the answers. Confidence is "
+        "after temperature scaling, with the temperature that fits valid."
     )
     return Section("Reliability", (Words(words), Gallery(figures, small=True)))

@@ -18,39 +18,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headstart.config import ModelConfig, read_head
 from headstart.errors import DataError
 from headstart.files import read_json
 from headstart.model.count import Count, count
+from headstart.report.answers import (
+    Answers,
+    ByClass,
+    Mistake,
+    bins,
+    by_class,
+    confusion,
+    most_confident_mistakes,
+    read_answers,
+    read_split,
+)
 from headstart.runs.comparison import ArmResult, Comparison, Estimate, RunScores, valid_accuracy
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.manifest import Manifest
-from headstart.runs.predictions import Predictions
 from headstart.runs.run import PREDICTIONS, RUN, Result, RunFolder
 from headstart.runs.study import StudyData, StudyFolder, study_of
 from headstart.runs.sweep import Sweep
 from headstart.studies.outcomes import compare_runs
-from headstart.studies.statistics import reliability
 
-MISTAKES = 10
-LONGEST = 4000  # characters of a text that are kept
 LOSSES = 120  # points of a loss curve, at most
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A text that was classified wrongly, and the model's confidence."""
-
-    text: str
-    second: str | None
-    label: str
-    predicted: str
-    confidence: float
-    file: str  # its name: the folder it lies in says nothing to who is sent the page
-    line: int
-    length: int  # of the text, of which LONGEST characters are kept
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ class Arm:
     result: ArmResult
     runs: tuple[Run, ...]
     confusion: tuple[tuple[int, ...], ...] | None  # rows are true, columns predicted; None without predictions
-    bins: tuple[tuple[float, float, int], ...]  # mean confidence, accuracy and number of predictions in each
+    bins: tuple[tuple[float, float, int], ...]  # mean confidence, accuracy and number of answers, after scaling
 
 
 @dataclass(frozen=True)
@@ -88,6 +80,7 @@ class Study:
     arms: tuple[Arm, ...]  # baselines last
     best: str  # the arm that is best on valid
     mistakes: tuple[Mistake, ...]  # of its first run
+    by_class: tuple[ByClass, ...]  # the primary differences, class by class
     data: StudyData
 
 
@@ -212,6 +205,7 @@ def _study(
     """`root` is the folder that the paths of the runs are relative to."""
     ordered = sorted(comparison.arms, key=lambda arm: not arm.trained)
     best = max(comparison.arms, key=valid_accuracy)
+    answers = {arm.name: read_answers(arm, root, comparison.class_names, split) for arm in comparison.arms}
     return Study(
         path=str(path),
         name=path.resolve().name if settings["study"] == "compare" else "fine-tuning runs",
@@ -219,22 +213,21 @@ def _study(
         comparison=comparison,
         intervals=split == "test",
         split=split,
-        arms=tuple(_read_arm(arm, root, comparison.class_names, split) for arm in ordered),
+        arms=tuple(_read_arm(arm, root, answers[arm.name], len(comparison.class_names)) for arm in ordered),
         best=best.name,
-        mistakes=_mistakes(_predictions(root / best.runs[0].path, comparison.class_names, split)),
+        mistakes=most_confident_mistakes(read_split(root / best.runs[0].path, comparison.class_names, split)),
+        by_class=tuple(by_class(comparison, answers)) if split == "test" else (),
         data=data,
     )
 
 
-def _read_arm(arm: ArmResult, root: Path, class_names: tuple[str, ...], split: str) -> Arm:
+def _read_arm(arm: ArmResult, root: Path, answers: Answers | None, classes: int) -> Arm:
     runs = tuple(_read_run(root / run.path, run.path) for run in arm.runs)
-    predictions = [p for run in arm.runs if (p := _predictions(root / run.path, class_names, split))]
-    if not predictions:
+    if answers is None:
         return Arm(arm, runs, None, ())
-    labels = np.concatenate([each.labels for each in predictions])
-    probabilities = np.concatenate([each.probabilities for each in predictions])
-    confusion = _confusion(labels, probabilities.argmax(1), len(class_names))
-    return Arm(arm, runs, confusion, reliability(probabilities, labels))
+    labels = np.concatenate([run.labels for run in answers.runs])
+    predicted = np.concatenate([run.probabilities.argmax(1) for run in answers.runs])
+    return Arm(arm, runs, confusion(labels, predicted, classes), bins(answers))
 
 
 def _read_run(path: Path, name: str) -> Run:
@@ -255,41 +248,6 @@ def _parameters(path: Path, settings: Mapping[str, Any]) -> Count | None:
     head = None if description.get("head") is None else read_head(description["head"], str(path))
     config = ModelConfig.from_mapping(description.get("model", {}), str(path))
     return count(config, head, frozen=settings.get("mode") == "frozen")
-
-
-def _predictions(path: Path, class_names: tuple[str, ...], split: str) -> Predictions | None:
-    """A run's predictions on a split; None where it has none."""
-    if not (path / PREDICTIONS).is_file():
-        return None
-    return RunFolder(path).predictions(class_names).split(split) or None
-
-
-def _confusion(labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> tuple[tuple[int, ...], ...]:
-    counts = np.zeros((classes, classes), np.int64)
-    np.add.at(counts, (labels, predicted), 1)
-    return tuple(tuple(map(int, row)) for row in counts)
-
-
-def _mistakes(predictions: Predictions | None) -> tuple[Mistake, ...]:
-    """The wrong predictions with the highest confidence."""
-    if predictions is None:
-        return ()
-    predicted, confidence = predictions.probabilities.argmax(1), predictions.probabilities.max(1)
-    wrong = np.flatnonzero(predicted != predictions.labels)
-    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MISTAKES]
-    return tuple(
-        Mistake(
-            text=row.text[:LONGEST],
-            second=None if row.second is None else row.second[:LONGEST],
-            label=row.label,
-            predicted=predictions.class_names[predicted[k]],
-            confidence=float(confidence[k]),
-            file=Path(row.path).name,
-            line=row.line,
-            length=len(row.text),
-        )
-        for k, row in zip(worst, predictions.examples(worst), strict=True)
-    )
 
 
 # --- sweeps and pretraining ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from headstart.report import charts
@@ -16,20 +15,22 @@ from headstart.report.blocks import (
     Words,
     distinct_values,
     memory_unit,
+    setting_name,
+    setting_value,
     three_digits,
 )
 from headstart.report.charts import Point
 from headstart.report.recipe import provenance, rerun_study, shared_settings
 from headstart.report.records import SweepStudy
-from headstart.runs.sweep import Sweep, Trial, plain, shown
-from headstart.wording import plural
+from headstart.runs.sweep import Sweep, Trial
+from headstart.wording import listed, plural
 
 
 def summary(study: SweepStudy) -> str:
     """What was tried, in a line."""
     sweep = study.sweep
     kind = "grid of" if sweep.kind == "grid" else "search over"
-    return f"{kind} {_listed([_named(name) for name in sweep.swept])}, {plural(len(sweep.trials), 'trial')}"
+    return f"{kind} {listed([setting_name(name) for name in sweep.swept])}, {plural(len(sweep.trials), 'trial')}"
 
 
 def headline(study: SweepStudy) -> str:
@@ -38,7 +39,7 @@ def headline(study: SweepStudy) -> str:
     if sweep.best is None or sweep.best.valid is None:
         return "No trial has a score on valid."
     number = 1 + sweep.trials.index(sweep.best)
-    chosen = _listed([f"{_named(name)} {_value(sweep.best.settings[name])}" for name in sweep.swept])
+    chosen = listed([f"{setting_name(name)} {setting_value(sweep.best.settings[name])}" for name in sweep.swept])
     scores = f"{sweep.best.valid['accuracy']:.3f} on valid"
     scores += f", {sweep.best.test['accuracy']:.3f} on test" if sweep.best.test else ""
     return f"Best on valid is trial {number} of {len(sweep.trials)}, with {chosen}: {scores}."
@@ -82,7 +83,7 @@ def sweep_sections(study: SweepStudy) -> list[Section]:
     numeric = [name for name in sweep.swept if _is_numeric(sweep, name)]
     if len(sweep.swept) > 1 and numeric and any(trial.valid for trial in sweep.trials):
         words = "The same trials against each setting whose values are numbers; the other settings vary beside it."
-        figures = tuple(replace(_figure(sweep, name), caption=_named(name).capitalize()) for name in numeric)
+        figures = tuple(replace(_figure(sweep, name), caption=setting_name(name).capitalize()) for name in numeric)
         sections.append(Section("Setting by setting", (Words(words), Gallery(figures))))
     keys = dict.fromkeys(key for run in study.runs for key in run)
     same = {
@@ -110,7 +111,7 @@ def _figure(sweep: Sweep, name: str | None) -> Figure:
     points, unscored, best = [], [], None
     for number, trial in enumerate(sweep.trials, start=1):
         x = float(number if name is None else trial.settings[name])
-        where = "" if name is None else f" at {_value(trial.settings[name])}"
+        where = "" if name is None else f" at {setting_value(trial.settings[name])}"
         if trial.valid is None:
             unscored.append(Point(x, 0.0, f"trial {number}{where}: {_end(trial)}"))
             continue
@@ -121,7 +122,7 @@ def _figure(sweep: Sweep, name: str | None) -> Figure:
     if name is None:
         x_axis, title = charts.axis("trial", every_x, whole=True), "Accuracy on valid, trial by trial"
     else:
-        x_axis, title = charts.setting_axis(_named(name), every_x), f"Accuracy on valid by {_named(name)}"
+        x_axis, title = charts.setting_axis(setting_name(name), every_x), f"Accuracy on valid by {setting_name(name)}"
     y_axis = charts.axis("accuracy on valid", [point.y for point in points])
     caption = "A dot a trial; the square is the best."
     caption += " A cross on the axis is a trial without a score." if unscored else ""
@@ -138,9 +139,9 @@ def _trials_table(sweep: Sweep) -> Table:
     rows = tuple(
         (
             f"{number} best" if trial.best else str(number),
-            *(_value(trial.settings[name]) for name in sweep.swept),
+            *(setting_value(trial.settings[name]) for name in sweep.swept),
             *("–" if scores is None else f"{scores['accuracy']:.4f}" for scores in (trial.valid, trial.test)),
-            *(_value(trial.settings.get(name, "")) for name in usual),
+            *(setting_value(trial.settings.get(name, "")) for name in usual),
             three_digits(trial.seconds),
             three_digits(None if trial.memory is None else trial.memory / scale),
             _ended(trial),
@@ -154,7 +155,7 @@ def _trials_table(sweep: Sweep) -> Table:
 
 
 def _heading(sweep: Sweep, name: str) -> str:
-    return f"{'>' if _is_numeric(sweep, name) else ''}{_named(name)}"
+    return f"{'>' if _is_numeric(sweep, name) else ''}{setting_name(name)}"
 
 
 def _ended(trial: Trial) -> Cell:
@@ -168,22 +169,3 @@ def _end(trial: Trial) -> str:
     if trial.pruned is not None:
         return f"pruned at epoch {trial.pruned}"
     return "done" if trial.valid else "not done yet"
-
-
-# --- settings as words ---
-
-
-def _named(name: str) -> str:
-    return {"lr": "learning rate"}.get(name, plain(name))
-
-
-def _value(value: object) -> str:
-    return distinct_values([value]) if value is None or isinstance(value, bool) else shown(value)
-
-
-def _listed(items: Sequence[str]) -> str:
-    """
-    >>> _listed(["a", "b", "c"]), _listed(["a"])
-    ('a, b and c', 'a')
-    """
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Literal
 
 from headstart.runs.tuning import ArmTuning
+from headstart.wording import parts_of, plain_text
 
 ALPHA = 0.05  # a p-value below it is significant
 Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
@@ -128,7 +129,7 @@ class Comparison:
     differences: tuple[DifferenceResult, ...]
     curves: tuple[ArmResult, ...]
     worth: tuple[WorthResult, ...]
-    verdict: tuple[str, ...] = ()
+    verdict: tuple[str, ...] = ()  # a paragraph each; what stands between two ** is emphasised
     matters: float = 0.0  # a difference of accuracy below it counts as none: 0.02 is two points
     title: str = ""  # the verdict in one line
     notes: tuple[str, ...] = ()  # what was left out, and why
@@ -167,13 +168,13 @@ class Comparison:
         rows = self.table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([*(line.rstrip() for line in lines), "", *self.verdict])
+        return "\n".join([*(line.rstrip() for line in lines), "", *map(plain_text, self.verdict)])
 
     def _repr_html_(self) -> str:
         """The table and the verdict, for a notebook."""
         head, *rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.table()]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        verdict = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.verdict)
+        verdict = "".join(f"<p>{_html(paragraph)}</p>" for paragraph in self.verdict)
         return f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>{verdict}"
 
     def to_json(self) -> dict[str, Any]:
@@ -204,6 +205,11 @@ class Comparison:
 def valid_accuracy(arm: ArmResult) -> float:
     """The mean over seeds of accuracy on valid, by which arms are chosen."""
     return sum(run.valid["accuracy"] for run in arm.runs) / len(arm.runs)
+
+
+def _html(paragraph: str) -> str:
+    parts = ((escape(part), strong) for part, strong in parts_of(paragraph))
+    return "".join(f"<strong>{part}</strong>" if strong else part for part, strong in parts)
 
 
 def _negated(scores: Mapping[str, Estimate]) -> dict[str, Estimate]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from headstart.errors import DataError
-from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Mode, RunScores, WorthResult
+from headstart.metrics import Floats, temperature_scaled
+from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Cost, Mode, RunScores, WorthResult
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
 from headstart.runs.tuning import ArmTuning
@@ -19,7 +21,7 @@ from headstart.studies import statistics
 from headstart.studies.contrasts import Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
 from headstart.studies.statistics import ArmPredictions
-from headstart.studies.verdict import verdict
+from headstart.studies.verdict import title, verdict
 from headstart.studies.worth import least_worth
 
 T = TypeVar("T")
@@ -46,17 +48,60 @@ class FinishedRun:
     class_names: tuple[str, ...]
     valid: Predictions
     test: Predictions
+    cost: Cost
+    tuning: ArmTuning | None  # where the run chose its own settings
+
+    @cached_property
+    def scaled(self) -> Floats:
+        """Probabilities on test after temperature scaling on valid, by which calibration is judged."""
+        return temperature_scaled(self.test.probabilities, self.valid.probabilities, self.valid.labels)
 
 
 def read_run(path: Path) -> FinishedRun:
-    """A finished run's predictions on valid and test."""
+    """A finished run's predictions on valid and test, what it cost, and how it chose its settings."""
     run = RunFolder(path)
-    result = run.result()
+    result, tuning = run.result(), run.result_json().get("tuning")
     predictions = run.predictions(result.class_names)
     valid, test = (predictions.split(name) for name in ("valid", "test"))
     settings = run.settings()
     seed, subset = settings.get("seed", 0), settings.get("labels") is not None
-    return FinishedRun(path, seed, subset, result.rows["train"], result.class_names, valid, test)
+    return FinishedRun(
+        path=path,
+        seed=seed,
+        subset=subset,
+        train_rows=result.rows["train"],
+        class_names=result.class_names,
+        valid=valid,
+        test=test,
+        cost=_sum([run_cost(path.with_name(name)) for name in settings.get("of", [path.name])]),
+        tuning=None if tuning is None else ArmTuning.from_json(tuning),
+    )
+
+
+def run_cost(path: Path) -> Cost:
+    """What a run took, but for the time in which it chose its own settings; older runs recorded less."""
+    run = RunFolder(path)
+    result = run.result_json()
+    cost, seconds = result.get("cost", {}), run.manifest().seconds
+    if seconds is not None and "tuning" in result:
+        seconds = max(0.0, seconds - result["tuning"]["seconds"])
+    predict_seconds, size = cost.get("predict_seconds"), cost.get("bytes")
+    return Cost(
+        seconds=seconds,
+        milliseconds=None if predict_seconds is None else 1000 * predict_seconds,
+        megabytes=None if size is None else size / 1e6,
+    )
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    """Of an ensemble: what all of its members take."""
+    return Cost(*(None if None in values else sum(values) for values in zip(*map(astuple, costs), strict=True)))
+
+
+def _mean(costs: Sequence[Cost]) -> Cost:
+    """Over the runs of an arm, of those that recorded it."""
+    measured = ([value for value in values if value is not None] for values in zip(*map(astuple, costs), strict=True))
+    return Cost(*(sum(values) / len(values) if values else None for values in measured))
 
 
 def compare_arms(
@@ -108,7 +153,7 @@ def compare_arms(
         worth=tuple(_label_worth(contrasts, predictions)),
         matters=matters,
     )
-    return replace(comparison, verdict=verdict(comparison, contrasts))
+    return replace(comparison, verdict=verdict(comparison, contrasts), title=title(comparison, contrasts))
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
@@ -137,7 +182,8 @@ def _check_same_data(runs: Sequence[FinishedRun]) -> None:
 
 
 def _stack(runs: Sequence[FinishedRun]) -> ArmPredictions:
-    return ArmPredictions(np.stack([run.test.probabilities for run in runs]), runs[0].test.labels)
+    probabilities, scaled = np.stack([run.test.probabilities for run in runs]), np.stack([run.scaled for run in runs])
+    return ArmPredictions(probabilities, runs[0].test.labels, scaled)
 
 
 def _arm_result(
@@ -151,6 +197,8 @@ def _arm_result(
         runs=tuple(_run_scores(arm, run, root) for run in runs),
         scores=statistics.estimate(predictions),
         leak_free=None if leak_free is None else statistics.estimate(leak_free),
+        cost=_mean([run.cost for run in runs]),
+        tuning=runs[0].tuning,
     )
 
 
@@ -160,7 +208,7 @@ def _run_scores(arm: Arm, run: FinishedRun, root: Path) -> RunScores:
         path=path.as_posix(),
         seed=run.seed,
         valid=statistics.scores(run.valid.probabilities, run.valid.labels),
-        test=statistics.scores(run.test.probabilities, run.test.labels),
+        test=statistics.scores(run.test.probabilities, run.test.labels, run.scaled),
         degenerate=None if arm.mode in ("baseline", "ensemble") else _degenerate(run.test),
     )
 

@@ -51,6 +51,7 @@ class ArmPredictions:
 
     probabilities: Floats  # (R, I, C)
     labels: NDArray[np.int64]  # (I,)
+    scaled: Floats | None = None  # (R, I, C) after temperature scaling, which the calibration error is of
 
     def __post_init__(self) -> None:
         shape, labels = self.probabilities.shape, self.labels
@@ -71,12 +72,15 @@ class ArmPredictions:
     def without(self, items: ArrayLike) -> ArmPredictions:
         """The same runs on the test set without these items."""
         kept = np.delete(np.arange(len(self.labels)), np.asarray(items, np.int64))
-        return ArmPredictions(self.probabilities[:, kept], self.labels[kept])
+        scaled = None if self.scaled is None else self.scaled[:, kept]
+        return ArmPredictions(self.probabilities[:, kept], self.labels[kept], scaled)
 
     @cached_property
     def contributions(self) -> Floats:
         """(M, R, I): what each item contributes to each run's score, which is their mean."""
-        return np.stack([_contributions(run, self.labels) for run in self.probabilities], axis=1)
+        scaled = self.probabilities if self.scaled is None else self.scaled
+        runs = zip(self.probabilities, scaled, strict=True)
+        return np.stack([_contributions(*run, self.labels) for run in runs], axis=1)
 
 
 @dataclass(frozen=True)
@@ -187,14 +191,14 @@ class Difference:
 # --- scores ---
 
 
-def scores(probabilities: Floats, labels: NDArray[np.int64]) -> dict[str, float]:
-    """Accuracy, macro-F1 and expected calibration error of one run, (I, C).
+def scores(probabilities: Floats, labels: NDArray[np.int64], scaled: Floats | None = None) -> dict[str, float]:
+    """Accuracy, macro-F1 and expected calibration error of one run, (I, C); the last of them of `scaled`.
 
     >>> probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
     >>> {name: round(value, 3) for name, value in scores(probabilities, np.array([0, 1, 1, 1])).items()}
     {'accuracy': 0.75, 'macro_f1': 0.733, 'calibration': 0.3}
     """
-    run = ArmPredictions(probabilities[None], labels)
+    run = ArmPredictions(probabilities[None], labels, None if scaled is None else scaled[None])
     return dict(zip(METRICS, map(float, run.contributions[:, 0].mean(-1)), strict=True))
 
 
@@ -221,7 +225,7 @@ def _bin(confidence: Floats, bins: int) -> NDArray[np.int64]:
     return bin_of
 
 
-def _contributions(probabilities: Floats, labels: NDArray[np.int64]) -> Floats:
+def _contributions(probabilities: Floats, scaled: Floats, labels: NDArray[np.int64]) -> Floats:
     """(I, C) → (M, I): contributions whose means over items are accuracy, macro-F1 and calibration error.
 
     F1 of a class is 2 h / s, with h the share of items that are of it and predicted as it, s the shares that are of it
@@ -229,7 +233,7 @@ def _contributions(probabilities: Floats, labels: NDArray[np.int64]) -> Floats:
     F1 + (2 · hit - F1 · (predicted + true)) / s, and the second term is 0 on average.
     """
     classes = np.arange(probabilities.shape[1])
-    prediction, confidence = probabilities.argmax(1), probabilities.max(1)
+    prediction, confidence = probabilities.argmax(1), scaled.max(1)
     correct = prediction == labels
     predicted, true = prediction[:, None] == classes, labels[:, None] == classes  # (I, C)
     hits, either = (predicted & true).astype(float), predicted.astype(float) + true

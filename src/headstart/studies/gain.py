@@ -1,0 +1,91 @@
+"""What pretraining brought, in words, base by base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
+from headstart.studies.contrasts import BaseArms, Contrasts
+from headstart.studies.words import accuracy, base_name, capitalized, interval, points, signed, size
+
+TOO_WIDE = 0.25  # an interval that reaches so far rules nothing out
+
+
+def pretraining_gain(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """Sentences of the verdict's second paragraph."""
+    if not contrasts.bases:
+        yield "**No pretrained model was compared**, so what pretraining would bring is not known."
+        return
+    if contrasts.scratch is None:
+        yield "**What pretraining brought is not known**: no model was trained from scratch beside it."
+    else:
+        for arms in contrasts.bases:
+            yield _gain(comparison, contrasts, arms)
+    yield from _competing_bases(comparison, contrasts)
+
+
+def pretraining_of(arm: ArmResult, contrasts: Contrasts) -> str:
+    return "pretraining" if len(contrasts.bases) == 1 else f"the pretraining of {base_name(arm)}"
+
+
+def effect(pretraining: str, difference: DifferenceResult, levels: str, matters: float = 0.0) -> str:
+    """What pretraining did, with the accuracies that `levels` names and the interval of the difference."""
+    estimate = difference.scores["accuracy"]
+    match difference.decision:
+        case "better":
+            return f"**{pretraining} adds {size(estimate.value)}** ({interval(difference)}): {levels}."
+        case "worse":
+            return f"**{pretraining} lowers accuracy by {size(estimate.value)}** ({interval(difference)}): {levels}."
+        case "equivalent":
+            within = f"within the {points(matters)} points that matter"
+            return f"**{pretraining} makes no difference that matters**: {levels}, {signed(difference)}, {within}."
+        case _:
+            unlikely = _unlikely(estimate.high)
+            return f"**{pretraining} shows no significant gain**: {levels}, {signed(difference)}. {unlikely}."
+
+
+def _unlikely(high: float) -> str:
+    """Which gain is unlikely, by the upper end of the interval."""
+    if high <= 0:
+        return "A gain is unlikely"
+    if high > TOO_WIDE:
+        return "This study is too small to rule out even a large gain"
+    return f"A gain above {points(high)} points is unlikely"
+
+
+def _gain(comparison: Comparison, contrasts: Contrasts, arms: BaseArms) -> str:
+    assert arms.scratch is not None
+    pretraining = capitalized(pretraining_of(arms.best, contrasts))
+    of_arm = "" if arms.other is None else f" ({arms.best.mode})"
+    if arms.other is not None and _test_accuracy(arms.other) > _test_accuracy(arms.best):
+        of_arm = f" ({arms.best.mode}, the better on valid)"
+    levels = f"{accuracy(arms.best)} with it{of_arm}, {accuracy(arms.scratch)} without"
+    difference = comparison.difference(arms.best.name, arms.scratch.name)
+    if difference is None:
+        return f"**{pretraining} was not tested**: {levels}."
+    return effect(pretraining, difference, levels, comparison.matters)
+
+
+def _test_accuracy(arm: ArmResult) -> float:
+    return arm.scores["accuracy"].value
+
+
+def _competing_bases(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """The base that is best on valid beside each of the others, used the same way."""
+    for other in contrasts.competing[1:]:
+        best = contrasts.competing[0]
+        one, two = base_name(best), base_name(other)
+        levels = f"{accuracy(best)} against {accuracy(other)} ({best.mode})"
+        difference = comparison.difference(best.name, other.name)
+        if difference is None:
+            yield f"The base {one} reaches {accuracy(best)} and {two} {accuracy(other)} ({best.mode})."
+            continue
+        match difference.decision:
+            case "better":
+                yield f"The base {one} is better than {two}: {levels}, {signed(difference)}."
+            case "worse":
+                yield f"The base {one} is worse than {two}: {levels}, {signed(difference)}."
+            case "equivalent":
+                yield f"The bases {one} and {two} are equally good: {levels}, {signed(difference)}."
+            case _:
+                yield f"Whether {one} or {two} is the better base is open: {levels}, {signed(difference)}."

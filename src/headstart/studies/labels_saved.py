@@ -1,0 +1,53 @@
+"""What labels are worth, in words: with how many labels the reference does as well as a pretrained arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor, log10
+
+from headstart.runs.comparison import Comparison, WorthResult
+from headstart.studies.contrasts import Contrasts
+from headstart.studies.words import arm_name
+from headstart.wording import plural
+
+
+def labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """For each base and reference: the largest budget whose gain has a number; else the first that beats all labels."""
+    for arms in contrasts.bases:
+        of_arm = [worth for worth in comparison.worth if worth.arm == arms.best.name]
+        for name in dict.fromkeys(worth.reference for worth in of_arm):
+            worths = sorted((worth for worth in of_arm if worth.reference == name), key=lambda worth: worth.budget)
+            gains = [worth for worth in worths if worth.low is not None and worth.low > worth.budget]
+            numbers = [worth for worth in gains if not worth.beyond]
+            reference = arm_name(comparison.arm(name), contrasts)
+            for worth in numbers[-1:] or gains[:1]:
+                yield f"{label_worth(worth, arm_name(arms.best, contrasts), reference)}."
+            if not gains:
+                yield f"Whether pretraining is worth any labels against {reference} cannot be told."
+
+
+def label_worth(worth: WorthResult, arm: str, reference: str) -> str:
+    """How many labels the reference needs at least to do as well as the arm.
+
+    >>> label_worth(WorthResult("full", "scratch", 200, 904.0), "full", "scratch")
+    'With 200 labels full does as well as scratch with at least 900 (at 95 %)'
+    """
+    start = f"With {plural(worth.budget, 'label')} {arm}"
+    if worth.low is None:
+        return f"{start} is not significantly better than {reference} with its smallest budget"
+    if worth.beyond:
+        return f"{start} does better than {reference} with all {worth.low:,.0f} (at 95 %)"
+    low = _round(worth.low)
+    return (
+        f"{start} does as well as {reference} with at least {low if low <= worth.low else floor(worth.low):,} (at 95 %)"
+    )
+
+
+def _round(budget: float) -> int:
+    """Two figures below a thousand, three above.
+
+    >>> [_round(budget) for budget in (87.4, 234.0, 1347.0, 25749.0)]
+    [87, 230, 1350, 25700]
+    """
+    figures = 2 if budget < 1000 else 3
+    return int(round(budget, min(0, figures - 1 - floor(log10(budget)))))
