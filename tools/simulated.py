@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from headstart.studies.statistics import ArmPredictions
+from headstart.studies.statistics import METRICS, ArmPredictions
 
 Booleans = NDArray[np.bool_]
 
@@ -38,10 +38,14 @@ class Regime:
 
 
 def first_runs(arm: ArmPredictions, runs: int) -> ArmPredictions:
-    """The arm after so many seeds; its contributions are those of before, which saves most of the time."""
-    part = ArmPredictions(arm.probabilities[:runs], arm.labels)
-    part.__dict__["contributions"] = arm.contributions[:, :runs]
-    return part
+    """The arm after so many seeds."""
+    return _accuracy_alone(ArmPredictions(arm.probabilities[:runs], arm.labels), arm.contributions[:, :runs])
+
+
+def _accuracy_alone(arm: ArmPredictions, contributions: NDArray[np.float64]) -> ArmPredictions:
+    """An arm whose every score is its accuracy: the others are not looked at, and would take most of the time."""
+    arm.__dict__["contributions"] = contributions
+    return arm
 
 
 def study(rng: np.random.Generator, regime: Regime, accuracies: Sequence[float]) -> list[ArmPredictions]:
@@ -77,4 +81,5 @@ def beta(rng: np.random.Generator, regime: Regime, accuracies: Sequence[float]) 
 
 def _predictions(correct: Booleans) -> ArmPredictions:
     """Two classes; the label of every item is the first."""
-    return ArmPredictions(np.where(correct[..., None], [0.9, 0.1], [0.1, 0.9]), np.zeros(correct.shape[1], np.int64))
+    arm = ArmPredictions(np.where(correct[..., None], [0.9, 0.1], [0.1, 0.9]), np.zeros(correct.shape[1], np.int64))
+    return _accuracy_alone(arm, np.broadcast_to(correct.astype(float), (len(METRICS), *correct.shape)))

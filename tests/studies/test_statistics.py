@@ -311,6 +311,17 @@ def test_p_is_below_5_percent_exactly_where_the_interval_leaves_0_out(seed: int,
     assert apart.low <= apart.value <= apart.high
 
 
+def test_half_widths_by_hand() -> None:
+    """Student's 95 % point is 1.96 for the items and 4.30 for three seeds."""
+    seeds = statistics.SeedVariance(excess=1e-4, raw=1e-4, own=0.0, df=2)
+    one = statistics.Mean(0.0, 0.0, items=4e-4, items_df=10**6, seeds=(seeds,))
+    assert one.half_width() == pytest.approx((1.96**2 * 4e-4 + 4.303**2 * 1e-4) ** 0.5, rel=1e-3)
+    two = statistics.Mean(0.0, 0.0, items=4e-4, items_df=10**6, seeds=(seeds, seeds))
+    satterthwaite = stats.t.ppf(0.975, 6e-4**2 / 1e-8) * 6e-4**0.5  # of (4 + 1 + 1)² / (1² / 2 + 1² / 2) degrees
+    squares = (1.96**2 * 4e-4 + 2 * 4.303**2 * 1e-4) ** 0.5
+    assert two.half_width() == pytest.approx((satterthwaite + squares) / 2, rel=1e-3)
+
+
 # --- studies of other sizes ---
 
 

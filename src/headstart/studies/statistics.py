@@ -8,10 +8,10 @@ items   The variance over items of the mean over runs, divided by I. For a diffe
 seeds   The variance S² of the runs' scores, less the sampling error of the items that runs do not share, divided by R;
         one component for each arm. Arms are paired by seed only where the seed drew the label subset of both.
 
-The half-width of an interval is the mean of two. Satterthwaite's takes one Student distribution for the sum of the
-components; it is too short where a few seeds of one arm carry most of the variance. The other is the root of the sum of
-squares of the components' own half-widths (Graybill and Wang 1980); it is too long elsewhere. In simulated
-studies their mean covers the truth in 93 to 98 of 100 (`docs/statistics.md`, `tools/simulate.py`).
+The half-width of an interval is the root of the sum of squares of the components' own half-widths (Graybill and Wang
+1980) where one arm has seeds. Where both have, that is too long; then it is the mean of it and of Satterthwaite's,
+which takes one Student distribution for the sum of the components. In simulated studies such intervals cover the truth
+in 93 to 98 of 100 (`docs/statistics.md`, `tools/simulate.py`).
 
 Accuracy has pseudo-items, without which a model that makes no mistake would have an interval without width: two right
 and two wrong for an arm (Agresti and Coull 1998), one in favour of each arm for a difference (Bonett and Price 2012).
@@ -112,10 +112,12 @@ class Mean:
         if self.variance == 0:
             return 0.0
         tail = (1 + level) / 2
-        df = self.variance**2 / (self.items**2 / self.items_df + sum(part.raw**2 / part.df for part in self.seeds))
-        satterthwaite = student_quantile(df, tail) * np.sqrt(self.variance)
         squares = student_quantile(self.items_df, tail) ** 2 * self.items
         squares += sum(student_quantile(part.df, tail) ** 2 * part.excess for part in self.seeds)
+        if len(self.seeds) < 2:
+            return float(np.sqrt(squares))
+        df = self.variance**2 / (self.items**2 / self.items_df + sum(part.raw**2 / part.df for part in self.seeds))
+        satterthwaite = student_quantile(df, tail) * np.sqrt(self.variance)
         return float(satterthwaite + np.sqrt(squares)) / 2
 
     def estimate(self, least: float, level: float = LEVEL) -> Estimate:
