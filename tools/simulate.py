@@ -1,7 +1,7 @@
 """How often what a comparison says is wrong, in simulated studies whose truth is known (generators: `simulated.py`).
 
-    python tools/simulate.py                        every table of docs/statistics.md, in Markdown: about an hour
-    python tools/simulate.py looks --studies 100    one of them, with fewer studies
+    python tools/simulate.py --write                every table of docs/statistics.md, written there: an hour of a core
+    python tools/simulate.py looks --studies 100    one of them, with fewer studies, printed
 
 coverage      how often intervals hold the truth, and how often equal arms are called different
 looks         how often equal arms are called different at any look of `--seeds auto`
@@ -15,8 +15,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from math import exp, log
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +32,7 @@ from headstart.studies.statistics import LEVEL, ArmPredictions, Mean, difference
 from headstart.studies.worth import least_worth
 from simulated import Regime, first_runs, study
 
+PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 GAP = 0.02  # between the true accuracies of two arms
 MATTERS = 0.04
 GENERATORS = ("latent", "beta")
@@ -55,32 +61,32 @@ def two_arms() -> Iterator[Regime]:
             yield Regime(generator, (1, 1), items, (0.0, 0.0), accuracy=0.96)
 
 
-def coverage(studies: int) -> Iterator[Row]:
+def coverage(regime: Regime, studies: int) -> Row:
     """An arm's interval, a difference's, equal arms called different, and half the difference's interval in points."""
-    for regime in two_arms():
-        rng = np.random.default_rng(0)
-        counts, width = np.zeros(3), 0.0
-        top = min(regime.accuracy + GAP, 0.98)
-        for _ in range(studies):
-            one, other = study(rng, regime, (top, regime.accuracy))
-            level, gap = estimate(one)["accuracy"], difference(one, other).scores["accuracy"]
-            null = minus(*study(rng, regime, (regime.accuracy,) * 2))
-            counts += [
-                level.low <= top <= level.high,
-                gap.low <= top - regime.accuracy <= gap.high,
-                abs(null.center) > null.half_width(),
-            ]
-            width += (gap.high - gap.low) / 2
-        arm, gap_held, false = counts / studies * 100
-        row = f"| {regime} | {arm:.1f} | {gap_held:.1f} | {false:.1f} | {width / studies * 100:.1f} |"
-        yield row, bool(arm < 93 or gap_held < 93 or false > 6)
+    rng = np.random.default_rng(0)
+    counts, width = np.zeros(3), 0.0
+    top = min(regime.accuracy + GAP, 0.98)
+    for _ in range(studies):
+        one, other = study(rng, regime, (top, regime.accuracy))
+        level, gap = estimate(one)["accuracy"], difference(one, other).scores["accuracy"]
+        null = minus(*study(rng, regime, (regime.accuracy,) * 2))
+        counts += [
+            level.low <= top <= level.high,
+            gap.low <= top - regime.accuracy <= gap.high,
+            abs(null.center) > null.half_width(),
+        ]
+        width += (gap.high - gap.low) / 2
+    arm, gap_held, false = counts / studies * 100
+    row = f"| {regime} | {arm:.1f} | {gap_held:.1f} | {false:.1f} | {width / studies * 100:.1f} |"
+    return row, bool(arm < 93 or gap_held < 93 or false > 6)
 
 
 # --- looks ---
 
 
-def three_arms(runs: int) -> Iterator[Regime]:
+def three_arms() -> Iterator[Regime]:
     """Pretrained, scratch and linear, which has one run."""
+    runs = LOOKS[-1]
     for generator in GENERATORS:
         for items in (100, 400, 2000):
             for sds in ((0.0, 0.0), (0.01, 0.01), (0.03, 0.03), (0.03, 0.005), (0.005, 0.03)):
@@ -88,36 +94,37 @@ def three_arms(runs: int) -> Iterator[Regime]:
             yield Regime(generator, (runs, runs, 1), items, (0.02, 0.02, 0.0), accuracy=0.92)
 
 
-def looks(studies: int) -> Iterator[Row]:
+def looks(regime: Regime, studies: int) -> Row:
     """All arms are equal; then pretrained and scratch alone, and pretrained and linear alone.
 
     Where the other question is decided, Holm's procedure tests the one that is left at the look's whole level.
     """
     alphas = np.array([alpha_at(seeds) for seeds in LOOKS])
-    for regime in three_arms(LOOKS[-1]):
-        rng = np.random.default_rng(1)
-        counts = np.zeros(3)
-        for _ in range(studies):
-            full, scratch, linear = study(rng, regime, (regime.accuracy,) * 3)
-            parts = [[first_runs(arm, seeds) for seeds in LOOKS] for arm in (full, scratch)]
-            ps = np.array([[minus(one, two).p, minus(one, linear).p] for one, two in zip(*parts, strict=True)])
-            smallest = ps.min(1)
-            counts += [(smallest < alphas / 2).any(), (ps[:, 0] < alphas).any(), (ps[:, 1] < alphas).any()]
-        rates = counts / studies * 100
-        yield f"| {regime} | {' | '.join(f'{rate:.1f}' for rate in rates)} |", bool(rates.max() > 5)
+    rng = np.random.default_rng(1)
+    counts = np.zeros(3)
+    for _ in range(studies):
+        full, scratch, linear = study(rng, regime, (regime.accuracy,) * 3)
+        parts = [[first_runs(arm, seeds) for seeds in LOOKS] for arm in (full, scratch)]
+        ps = np.array([[minus(one, two).p, minus(one, linear).p] for one, two in zip(*parts, strict=True)])
+        counts += [(ps.min(1) < alphas / 2).any(), (ps[:, 0] < alphas).any(), (ps[:, 1] < alphas).any()]
+    rates = counts / studies * 100
+    return f"| {regime} | {' | '.join(f'{rate:.1f}' for rate in rates)} |", bool(rates.max() > 5.5)
 
 
 # --- equivalence ---
 
 
-def equivalence(studies: int) -> Iterator[Row]:
-    """Either primary question is called equivalent: where both differ by what matters, and where nothing differs."""
+def large_studies() -> Iterator[Regime]:
     for generator in GENERATORS:
         for items in (400, 2000, 5000):
             for seeds, sd in ((3, 0.005), (5, 0.005), (5, 0.02), (10, 0.01)):
-                regime = Regime(generator, (seeds, seeds, 1), items, (sd, sd, 0.0))
-                rates = [_equivalent(regime, gap, studies) for gap in (MATTERS, 0.0)]
-                yield f"| {regime} | {rates[0]:.1f} | {rates[1]:.1f} |", rates[0] > 5
+                yield Regime(generator, (seeds, seeds, 1), items, (sd, sd, 0.0))
+
+
+def equivalence(regime: Regime, studies: int) -> Row:
+    """Either primary question is called equivalent: where both differ by what matters, and where nothing differs."""
+    rates = [_equivalent(regime, gap, studies) for gap in (MATTERS, 0.0)]
+    return f"| {regime} | {rates[0]:.1f} | {rates[1]:.1f} |", rates[0] > 5.5
 
 
 def _equivalent(regime: Regime, gap: float, studies: int) -> float:
@@ -143,32 +150,41 @@ CURVES: dict[str, Callable[[float], float]] = {
 }
 
 
-def worth(studies: int) -> Iterator[Row]:
-    """The truth lies at three places between the second and the third budget; the last two start slowly."""
-    for name, accuracy_with in CURVES.items():
+@dataclass(frozen=True)
+class Curve:
+    """A reference's learning curve, and how it is measured."""
+
+    name: str
+    spacing: int  # each budget is so many times the one before
+    seeds: int
+    items: int
+    sd: float
+
+    def __str__(self) -> str:
+        return f"{self.name} | {self.spacing} | {self.seeds} | {self.items:,} | {100 * self.sd:g}"
+
+
+def curves() -> Iterator[Curve]:
+    for name in CURVES:
         for spacing in (2, 3, 4):
-            budgets = [round(50 * spacing**k) for k in range(5 if spacing == 2 else 4)]
             for items, seeds, sd in ((400, 3, 0.01), (2000, 5, 0.01), (2000, 5, 0.0)):
-                truths = [budgets[1] * spacing**share for share in (0.15, 0.5, 0.85)]
-                found = [_worth(accuracy_with, budgets, truth, items, seeds, sd, studies // 4) for truth in truths]
-                held, middle = min(each[0] for each in found), float(np.mean([each[1] for each in found]))
-                regime = f"{name} | {spacing} | {seeds} | {items:,} | {100 * sd:g}"
-                yield f"| {regime} | {held:.1f} | {middle:.2f} |", held < 94
+                yield Curve(name, spacing, seeds, items, sd)
 
 
-def _worth(
-    accuracy_with: Callable[[float], float],
-    budgets: Sequence[int],
-    truth: float,
-    items: int,
-    seeds: int,
-    sd: float,
-    studies: int,
-) -> tuple[float, float]:
+def worth(curve: Curve, studies: int) -> Row:
+    """With the truth at three places between the second and the third budget: the worst, and the mean of medians."""
+    results = [_worth(curve, share, studies // 4) for share in (0.15, 0.5, 0.85)]
+    held, middle = min(each[0] for each in results), float(np.mean([each[1] for each in results]))
+    return f"| {curve} | {held:.1f} | {middle:.2f} |", held < 93
+
+
+def _worth(curve: Curve, share: float, studies: int) -> tuple[float, float]:
     """In how many of 100 studies the truth is at least what is said, and the median of what is said over the truth."""
     rng = np.random.default_rng(3)
-    accuracies = [accuracy_with(budget) for budget in (*budgets, truth)]
-    regime = Regime("latent", (seeds,) * len(accuracies), items, (sd,) * len(accuracies))
+    budgets = [round(50 * curve.spacing**k) for k in range(5 if curve.spacing == 2 else 4)]
+    truth = budgets[1] * curve.spacing**share
+    accuracies = [CURVES[curve.name](budget) for budget in (*budgets, truth)]
+    regime = Regime("latent", (curve.seeds,) * len(accuracies), curve.items, (curve.sd,) * len(accuracies))
     lows = []
     for _ in range(studies):
         *reference, arm = study(rng, regime, accuracies)
@@ -176,32 +192,58 @@ def _worth(
     return 100 * float(np.mean(np.array(lows) <= truth)), float(np.median(lows)) / truth
 
 
-TABLES: dict[str, tuple[str, Callable[[int], Iterator[Row]]]] = {
+# --- tables ---
+
+TABLES: dict[str, tuple[str, Callable[[], Iterator[Any]], Callable[..., Row]]] = {
     "coverage": (
         "| generator | runs | items | seed sd | accuracy | arm | difference | equal called different | half-width |",
+        two_arms,
         coverage,
     ),
     "looks": (
         "| generator | runs | items | seed sd | accuracy | all equal | pretrained = scratch | pretrained = linear |",
+        three_arms,
         looks,
     ),
-    "equivalence": ("| generator | runs | items | seed sd | accuracy | apart by it | equal |", equivalence),
-    "worth": ("| curve | spacing | seeds | items | seed sd | at least | median over truth |", worth),
+    "equivalence": (
+        "| generator | runs | items | seed sd | accuracy | apart by 4 points | equal |",
+        large_studies,
+        equivalence,
+    ),
+    "worth": ("| curve | spacing | seeds | items | seed sd | holds | median over truth |", curves, worth),
 }
+
+
+def table(name: str, studies: int, pool: Executor) -> tuple[str, int]:
+    """In Markdown, and how many of its rows are outside of what is promised."""
+    head, regimes, row = TABLES[name]
+    rows = list(pool.map(partial(row, studies=studies), regimes()))
+    lines = [head, "|---" * (head.count("|") - 1) + "|", *(line for line, _ in rows)]
+    return "\n".join(lines) + "\n", sum(outside for _, outside in rows)
+
+
+def write(name: str, text: str) -> None:
+    """Over the table that stands in docs/statistics.md, between its marks."""
+    start, end = f"<!-- simulated {name} -->\n", "<!-- end -->\n"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(start)
+    PAGE.write_text(before + start + text + end + rest.partition(end)[2], encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; by default all")
     parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, help="processes; by default one a core")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/statistics.md")
     arguments = parser.parse_args()
     outside = 0
-    for name in arguments.tables or TABLES:
-        head, rows = TABLES[name]
-        print(f"\n{head}\n{'|---' * (head.count('|') - 1)}|")
-        for row, is_outside in rows(arguments.studies):
-            print(row, flush=True)
-            outside += is_outside
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for name in arguments.tables or TABLES:
+            text, rows = table(name, arguments.studies, pool)
+            print(text, flush=True)
+            outside += rows
+            if arguments.write:
+                write(name, text)
     sys.exit(f"{outside} regimes are outside of what docs/statistics.md promises" if outside else 0)
 
 

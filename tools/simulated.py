@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from headstart.studies.statistics import METRICS, ArmPredictions
+from headstart.studies.scores import METRICS
+from headstart.studies.statistics import ArmPredictions
 
 Booleans = NDArray[np.bool_]
 

@@ -23,6 +23,7 @@ from headstart.runs.tuning import ArmTuning, Tried
 from headstart.studies import statistics
 from headstart.studies.contrasts import choose_contrasts
 from headstart.studies.differences import compare_pairs
+from headstart.studies.scores import scores
 from headstart.studies.statistics import ArmPredictions
 from headstart.studies.verdict import title, verdict
 from headstart.studies.worth import least_worth
@@ -69,7 +70,7 @@ def make_study(folder: Path, plan: Plan = Plan(), *, pretraining: Path | None = 
             share = math.log(budget) / math.log(plan.budgets[-1])
             grown = skill * (share**4 if arm == "scratch" else 0.1 + 0.9 * share)  # pretraining helps most with few
             probabilities = []
-            scores = []
+            of_runs = []
             for seed in range(seeds):
                 draw = np.random.default_rng((number, budget, seed))
                 found = _answers(truth, hard, grown + draw.normal(scale=0.03), len(plan.classes), draw)
@@ -78,13 +79,13 @@ def make_study(folder: Path, plan: Plan = Plan(), *, pretraining: Path | None = 
                     found /= found.sum(1, keepdims=True)
                 path = f"runs/{arm.replace(':', '-')}-{budget}-{seed}"
                 valid = {"accuracy": float((found[::2].argmax(1) == truth[::2]).mean()), "macro_f1": 0.5, "loss": 0.6}
-                test = statistics.scores(found, truth)
+                test = scores(found, truth)
                 _write_run(folder / path, plan, arm, budget, seed, init, found, truth, valid, test, draw)
                 odd = "one class only" if arm == "scratch" and seed == 1 else None
-                scores.append(RunScores(path, seed, valid, test, odd))
+                of_runs.append(RunScores(path, seed, valid, test, odd))
                 probabilities.append(found)
             predictions[arm, budget] = ArmPredictions(np.stack(probabilities), truth)
-            runs[arm, budget] = tuple(scores)
+            runs[arm, budget] = tuple(of_runs)
     comparison = _compare(plan, predictions, runs)
     _write_json(folder / "comparison.json", comparison.to_json())
     _write_json(folder / "data.json", _data(plan))

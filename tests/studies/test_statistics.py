@@ -18,14 +18,8 @@ from threadpoolctl import threadpool_limits
 from headstart.errors import ModelError
 from headstart.metrics import macro_f1
 from headstart.studies import statistics
-from headstart.studies.statistics import (
-    METRICS,
-    ArmPredictions,
-    difference,
-    estimate,
-    reliability,
-    scores,
-)
+from headstart.studies.scores import METRICS, reliability, scores
+from headstart.studies.statistics import ArmPredictions, difference, estimate
 
 Floats = NDArray[np.float64]
 STUDIES = 1000

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from headstart.studies.plan import StudyPlan
+    from headstart.studies.settings import CompareSettings
 
 
 def plan_command(
@@ -41,27 +42,13 @@ def plan_command(
     A STUDY is a comparison that was made before, as a pilot: its test rows, and the variances that it measured.
     """
     from headstart.config import read_value
-    from headstart.errors import ConfigError
-    from headstart.runs.study import StudyFolder
-    from headstart.studies.plan import plan_study
     from headstart.studies.recipes import read_settings
     from headstart.studies.settings import CompareSettings
-    from headstart.studies.splits import read_splits
 
     names = {"valid": valid, "test": test, "test_share": test_share, "text": text, "second": second, "label": label}
     given: dict[str, Any] = {name: _plain(value) for name, value in names.items() if value is not None}
     given |= {"skip_bad": skip_bad, "matters": matters} | ({} if seeds is None else {"seeds": read_value(seeds)})
-    settings = read_settings(CompareSettings, None, given, [str(path)])
-    if not settings.matters:
-        raise ConfigError("plan", ["matters is 0: name the smallest difference to plan for, as --matters 2"])
-    if StudyFolder(path).begun:
-        pilot = StudyFolder(path).comparison()
-        plan = plan_study(pilot.rows, settings.seeds, settings.matters / 100, pilot=pilot, name=str(path))
-    else:
-        splits = read_splits(settings, log)
-        if "test" not in splits:
-            raise ConfigError("plan", ["test is missing: name a file with --test, or a share with --test-share"])
-        plan = plan_study(len(splits["test"].rows), settings.seeds, settings.matters / 100)
+    plan = _plan(read_settings(CompareSettings, None, given, [str(path)]), path)
     if as_json:
         print_json(plan.to_json())
         return
@@ -69,6 +56,24 @@ def plan_command(
     screen.print(f"{plan.rows:,} test rows; the smallest difference that shows in four of five studies, in points:", "")
     screen.print(plan_table(plan), "", sep="\n")
     screen.print(plan.assumptions, soft_wrap=not screen.is_terminal)
+
+
+def _plan(settings: CompareSettings, path: Path) -> StudyPlan:
+    from headstart.errors import ConfigError
+    from headstart.runs.study import StudyFolder
+    from headstart.studies.plan import plan_study
+    from headstart.studies.splits import read_splits
+
+    if not settings.matters:
+        raise ConfigError("plan", ["matters is 0: name the smallest difference to plan for, as --matters 2"])
+    matters = settings.matters / 100
+    if StudyFolder(path).begun:
+        pilot = StudyFolder(path).comparison()
+        return plan_study(pilot.rows, settings.seeds, matters, pilot=pilot, name=str(path))
+    splits = read_splits(settings, log)
+    if "test" not in splits:
+        raise ConfigError("plan", ["test is missing: name a file with --test, or a share with --test-share"])
+    return plan_study(len(splits["test"].rows), settings.seeds, matters)
 
 
 def plan_table(plan: StudyPlan) -> Table:

@@ -15,7 +15,8 @@ from headstart.runs.predictions import Predictions
 from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.studies.by_class import ClassDifference, class_differences
 from headstart.studies.contrasts import choose_contrasts
-from headstart.studies.statistics import ArmPredictions, reliability
+from headstart.studies.scores import reliability
+from headstart.studies.statistics import ArmPredictions
 
 MISTAKES = 10
 LONGEST = 4000  # characters of a text that are kept

@@ -20,6 +20,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.studies import statistics
 from headstart.studies.contrasts import Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
+from headstart.studies.scores import scores
 from headstart.studies.statistics import ArmPredictions
 from headstart.studies.verdict import title, verdict
 from headstart.studies.worth import least_worth
@@ -207,8 +208,8 @@ def _run_scores(arm: Arm, run: FinishedRun, root: Path) -> RunScores:
     return RunScores(
         path=path.as_posix(),
         seed=run.seed,
-        valid=statistics.scores(run.valid.probabilities, run.valid.labels),
-        test=statistics.scores(run.test.probabilities, run.test.labels, run.scaled),
+        valid=scores(run.valid.probabilities, run.valid.labels),
+        test=scores(run.test.probabilities, run.test.labels, run.scaled),
         degenerate=None if arm.mode in ("baseline", "ensemble") else _degenerate(run.test),
     )
 

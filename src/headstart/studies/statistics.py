@@ -15,7 +15,8 @@ in 93 to 98 of 100 (`docs/statistics.md`, `tools/simulate.py`).
 
 Accuracy has pseudo-items, without which a model that makes no mistake would have an interval without width: two right
 and two wrong for an arm (Agresti and Coull 1998), one in favour of each arm for a difference (Bonett and Price 2012).
-Macro-F1 and the calibration error are no means over items. They are linearised: each item has a contribution.
+Macro-F1 and the calibration error are no means over items. They are linearised (`scores.py`): each item has a
+contribution.
 
 Nothing here knows torch or opens a file, and the same inputs give the same numbers.
 
@@ -36,9 +37,8 @@ from scipy.special import stdtrit as student_quantile
 from headstart.errors import ModelError
 from headstart.metrics import Floats
 from headstart.runs.comparison import ALPHA, Components, Estimate
+from headstart.studies.scores import METRICS, item_contributions
 
-METRICS = ("accuracy", "macro_f1", "calibration")
-BINS = 15  # of the calibration error
 LEVEL = 1 - ALPHA
 POWER = 0.8
 SMALLEST_P = 1e-9  # below it a p-value says nothing more
@@ -80,7 +80,7 @@ class ArmPredictions:
         """(M, R, I): what each item contributes to each run's score, which is their mean."""
         scaled = self.probabilities if self.scaled is None else self.scaled
         runs = zip(self.probabilities, scaled, strict=True)
-        return np.stack([_contributions(*run, self.labels) for run in runs], axis=1)
+        return np.stack([item_contributions(*run, self.labels) for run in runs], axis=1)
 
 
 @dataclass(frozen=True)
@@ -188,65 +188,6 @@ class Difference:
     def detectable(self) -> float:
         """The smallest true difference that such a study finds with a power of 80 %."""
         return round(self.accuracy.detectable(self.level), DECIMALS)
-
-
-# --- scores ---
-
-
-def scores(probabilities: Floats, labels: NDArray[np.int64], scaled: Floats | None = None) -> dict[str, float]:
-    """Accuracy, macro-F1 and expected calibration error of one run, (I, C); the last of them of `scaled`.
-
-    >>> probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
-    >>> {name: round(value, 3) for name, value in scores(probabilities, np.array([0, 1, 1, 1])).items()}
-    {'accuracy': 0.75, 'macro_f1': 0.733, 'calibration': 0.3}
-    """
-    run = ArmPredictions(probabilities[None], labels, None if scaled is None else scaled[None])
-    return dict(zip(METRICS, map(float, run.contributions[:, 0].mean(-1)), strict=True))
-
-
-def reliability(
-    probabilities: Floats, labels: NDArray[np.int64], bins: int = BINS
-) -> tuple[tuple[float, float, int], ...]:
-    """Mean confidence, accuracy and number of the predictions in each bin that has any, over (…, I, C).
-
-    >>> reliability(np.array([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7]]), np.array([0, 0, 0]), bins=2)
-    ((0.766..., 0.666..., 3),)
-    """
-    confidence = probabilities.max(-1)
-    correct = probabilities.argmax(-1) == labels
-    bin_of = _bin(confidence, bins)
-    inside = [bin_of == k for k in range(bins)]
-    return tuple(
-        (float(confidence[each].mean()), float(correct[each].mean()), int(each.sum())) for each in inside if each.any()
-    )
-
-
-def _bin(confidence: Floats, bins: int) -> NDArray[np.int64]:
-    """Bin k holds what is above k / bins, up to (k + 1) / bins."""
-    bin_of: NDArray[np.int64] = np.clip(np.ceil(confidence * bins) - 1, 0, bins - 1).astype(np.int64)
-    return bin_of
-
-
-def _contributions(probabilities: Floats, scaled: Floats, labels: NDArray[np.int64]) -> Floats:
-    """(I, C) → (M, I): contributions whose means over items are accuracy, macro-F1 and calibration error.
-
-    F1 of a class is 2 h / s, with h the share of items that are of it and predicted as it, s the shares that are of it
-    and that are predicted as it, added. Linearised around what was found, an item contributes
-    F1 + (2 · hit - F1 · (predicted + true)) / s, and the second term is 0 on average.
-    """
-    classes = np.arange(probabilities.shape[1])
-    prediction, confidence = probabilities.argmax(1), scaled.max(1)
-    correct = prediction == labels
-    predicted, true = prediction[:, None] == classes, labels[:, None] == classes  # (I, C)
-    hits, either = (predicted & true).astype(float), predicted.astype(float) + true
-    share = either.mean(0)  # (C,)
-    there = share > 0  # a class that is neither predicted nor there has no F1
-    hits, either, share = hits[:, there], either[:, there], share[there]
-    f1 = 2 * hits.mean(0) / share
-    gaps = confidence - correct
-    bin_of = _bin(confidence, BINS)
-    signs = np.sign(np.bincount(bin_of, weights=gaps, minlength=BINS))  # of each bin's mean gap
-    return np.stack([correct, (f1 + (2 * hits - f1 * either) / share).mean(1), signs[bin_of] * gaps])
 
 
 # --- means over items and runs ---
