@@ -41,10 +41,10 @@ def two_digits(value: float) -> str:
     """A quantity that need not be exact: whole from ten on, and two digits below.
 
     >>> two_digits(1234.5), two_digits(45.2), two_digits(3.04), two_digits(0.0312), two_digits(0.0)
-    ('1,234', '45', '3', '0.031', 'under 0.001')
+    ('1,234', '45', '3', '0.031', '<0.001')
     """
     if value < 0.001:
-        return "under 0.001"
+        return "<0.001"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from headstart.runs.comparison import ArmResult, Comparison, Components, DifferenceResult, Estimate, RunScores
 from headstart.studies.contrasts import Contrasts
 from headstart.studies.differences import compare_pairs
-from headstart.studies.looks import LOOKS, alpha_at, seeds_can_help, settled, why_seeds_cannot_help
+from headstart.studies.looks import LOOKS, alpha_at, seeds_can_help, settled
 from headstart.studies.statistics import ArmPredictions
 from tests.studies.test_statistics import simulated
 
@@ -68,10 +68,6 @@ def test_against_a_single_model_few_test_rows_cannot_be_made_up_for_by_seeds() -
     studies = [comparison(study(rng, [0.8, 0.5, 0.8], 300, 0.002), 5) for _ in range(20)]
     hopeless = [each for each in studies if not settled(each) and not seeds_can_help(each)]
     assert len(hopeless) >= 10  # in the others the difference is large by chance
-    for each in hopeless:
-        sentence = why_seeds_cannot_help(each)
-        assert sentence.startswith("More seeds cannot decide full against tfidf: with any number of them, 300 test")
-        assert "scratch" not in sentence  # which is decided
 
 
 def test_where_seeds_make_the_interval_wide_more_of_them_can_help() -> None:
@@ -96,9 +92,6 @@ def test_by_hand() -> None:
     assert seeds_can_help(one_difference(-0.025, components))
     assert seeds_can_help(one_difference(0.01, components, matters=0.045))  # it may yet be equivalent
     assert not seeds_can_help(one_difference(0.021, components, matters=0.041))
-    assert "uncertain by 4.2. About 1,800 test rows would tell a difference of 2.0." in why_seeds_cannot_help(
-        one_difference(0.020, components)
-    )
 
 
 def test_a_record_without_components_may_be_helped() -> None:

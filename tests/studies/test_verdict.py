@@ -12,6 +12,7 @@ import pytest
 from headstart.runs.comparison import (
     ArmResult,
     Comparison,
+    Components,
     Cost,
     Decision,
     DifferenceResult,
@@ -21,6 +22,7 @@ from headstart.runs.comparison import (
     WorthResult,
 )
 from headstart.studies.contrasts import choose_contrasts
+from headstart.studies.plan import study_needed
 from headstart.studies.recommendation import recommend
 from headstart.studies.verdict import LONGEST_TITLE, title, verdict
 
@@ -76,6 +78,8 @@ def apart(
     level: float = 0.95,
     holm: float | None = None,
     decision: Decision | None = None,
+    primary: bool = False,
+    components: Components | None = None,
     leak_free: tuple[float, float, float] | None = None,
     leak_free_level: float | None = None,
 ) -> DifferenceResult:
@@ -94,6 +98,8 @@ def apart(
         leak_free=None if leak_free is None else {"accuracy": Estimate(*leak_free)},
         level=level,
         decision=decision or by_interval,
+        primary=primary,
+        components=components,
         leak_free_level=leak_free_level,
     )
 
@@ -413,6 +419,45 @@ def test_what_is_said(name: str) -> None:
     assert title_of(comparison) == line
 
 
+# --- what would settle what is open ---
+
+
+def third_paragraph(components: Components, *, seeds: int = 5, matters: float = 0.0, reference: str = "tfidf") -> str:
+    """Of a study of 2,000 test texts with one primary question that is open."""
+    arms = [arm("scratch", 0.8, seeds=seeds), arm("full", 0.86, seeds=seeds), LINEAR]
+    difference = apart("full", reference, 0.01, -0.02, 0.04, primary=True, components=components)
+    decided = apart("full", "tfidf" if reference == "scratch" else "scratch", 0.05, 0.03, 0.07, primary=True)
+    third = said_of(compared(arms, [difference, decided], matters=matters))[2]
+    assert third.startswith("**Still open: ")
+    return third.removeprefix("**Still open: ")
+
+
+BETTER = "whether the fine-tuned model does better than the linear model.** "
+
+
+def test_test_texts_that_settle_it() -> None:
+    """By the normal distribution (1.96 + 0.84)² · 0.16 / 0.02² = 3,140, rounded up 3,200; for 4 points a quarter."""
+    components = Components(items=0.16, seeds=(), unshared=())
+    sentence = "To find 2.0 points with a power of 80 % would take about 3,200 test texts; this study has 2,000."
+    assert third_paragraph(components) == f"{BETTER}{sentence} More seeds alone would not decide it."
+    enough = "This study finds 4.0 points with a power of 80 %, so the difference is probably smaller."
+    assert enough in third_paragraph(components, matters=0.04)
+
+
+def test_seeds_that_settle_it() -> None:
+    """With two arms whose seeds differ by 2 points, more than (1.96 + 0.84)² · 2 · 0.02² / 0.02² = 15.7."""
+    components = Components(items=0.01, seeds=(0.0004, 0.0004), unshared=(0.0, 0.0))
+    wanted = r"would take about [\d,]+ test texts and (20|30|50) seeds; this study has 2,000 and 5\."
+    assert re.search(rf"^whether pretraining helps\.\*\* .*{wanted}$", third_paragraph(components, reference="scratch"))
+    hopeless = Components(items=0.01, seeds=(1.0, 1.0), unshared=(0.0, 0.0))
+    assert "The seeds differ too much to find 2.0 points" in third_paragraph(hopeless, reference="scratch")
+
+
+def test_one_seed_says_nothing_of_what_settles_it() -> None:
+    paragraph = third_paragraph(Components(items=0.16, seeds=(), unshared=()), seeds=1)
+    assert paragraph == f"{BETTER}What would settle it is not known with one seed: use at least 3."
+
+
 def test_an_ensemble_is_named_beside_the_linear_model() -> None:
     ensemble = replace(arm("ensemble", 0.87), name="full+tfidf")
     comparison = compared(
@@ -493,7 +538,10 @@ def drawn(seed: int) -> Comparison:
     value_of = {each.name: each.scores["accuracy"].value for each in arms}
     reference = draw.choice(chosen)
     differences = []
-    for one, other in choose_contrasts(arms, reference).pairs:
+    contrasts = choose_contrasts(arms, reference)
+    for one, other in contrasts.pairs:
+        seeded = sum(len(each.runs) > 1 for each in arms if each.name in (one, other))
+        components = Components(draw.uniform(0.05, 0.3), (draw.uniform(0, 0.001),) * seeded, (0.05,) * seeded)
         value, half = value_of[one] - value_of[other], draw.uniform(0.002, 0.1)
         low, high = value - half, value + half
         equivalent = -matters < low and high < matters
@@ -506,6 +554,8 @@ def drawn(seed: int) -> Comparison:
                 high,
                 level=draw.choice([0.95, 0.975, 1 - 0.05 / 3]),
                 decision="equivalent" if equivalent else None,
+                primary=(one, other) in contrasts.primary,
+                components=components,
                 leak_free=(value, low, high) if leaked else None,
                 leak_free_level=0.95,
             )
@@ -521,7 +571,8 @@ def numbers(comparison: Comparison) -> Iterator[str]:
         yield from map(str, range(1, len(each.runs) * 2 + 1))  # runs and those that are odd, over two budgets
         for scores in (each.scores, each.leak_free or {}):
             for score in scores.values():
-                yield from (f"{100 * x:.1f}" for x in (score.value, score.low, score.high))
+                yield from (f"{100 * round(x, 3):.1f}" for x in (score.value, score.low, score.high))
+                yield from (f"{100 * x:.1f}" for x in (score.low, score.high))
         for x in (each.cost.seconds, each.cost.milliseconds, each.cost.megabytes):
             if x is not None:
                 yield f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
@@ -531,9 +582,13 @@ def numbers(comparison: Comparison) -> Iterator[str]:
                 yield f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= 10 else f"{ratio:.2g}"
     for difference in comparison.differences:
         yield f"{100 * difference.level:.3g}"
+        assert difference.components is not None
+        needed = study_needed(difference.components, comparison.matters or 0.02, difference.level)
+        yield from (f"{number:,}" for number in needed or ())
         for scores in (difference.scores, difference.leak_free or {}):
             for score in scores.values():
                 yield from (f"{abs(100 * x):.1f}" for x in (score.value, score.low, score.high))
+                yield from (f"{abs(100 * x):.1g}" for x in (score.low, score.high) if abs(x) < 0.0005)
 
 
 def sentences(paragraph: str) -> list[str]:
@@ -543,7 +598,7 @@ def sentences(paragraph: str) -> list[str]:
 @pytest.mark.parametrize("seed", range(400))
 def test_any_comparison_reads_well(seed: int) -> None:
     comparison = drawn(seed)
-    known = {"95", *numbers(comparison)}
+    known = {"95", "80", "2.0", "3", *numbers(comparison)}
     paragraphs = said_of(comparison)
     assert len(paragraphs) >= 2
     for paragraph in paragraphs:
@@ -553,7 +608,9 @@ def test_any_comparison_reads_well(seed: int) -> None:
         for sentence in sentences(paragraph):
             assert sentence.lstrip("*")[0].isupper() or sentence[0].isdigit()
             assert len([word for word in sentence.split() if word != "%"]) <= 40, sentence
-    assert all("**" in paragraph for paragraph in paragraphs[:2])
+    still_open = any(each.primary and each.decision == "undecided" for each in comparison.differences)
+    assert all("**" in paragraph for paragraph in paragraphs[: 3 if still_open else 2])
+    assert any(paragraph.startswith("**Still open: ") for paragraph in paragraphs) == still_open
     assert 0 < len(title_of(comparison)) <= LONGEST_TITLE
 
 

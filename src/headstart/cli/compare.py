@@ -18,7 +18,7 @@ from headstart.cli.console import console, log, print_json, silent, table
 from headstart.errors import CheckpointError, HeadstartError
 from headstart.studies.recipes import default_folder, read_settings
 from headstart.studies.settings import CompareSettings
-from headstart.wording import parts_of
+from headstart.wording import parts_of, two_digits
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,10 +72,12 @@ compare_command = options.command(CompareSettings, options.LABELLED, [_OUT, opti
 def show(comparison: Comparison) -> None:
     """The tables and the verdict."""
     screen = console()
-    for rows in (scores_table(comparison), differences_table(comparison), budgets_table(comparison)):
+    tables = (scores_table(comparison, screen.width), differences_table(comparison), budgets_table(comparison))
+    for rows in (*tables, tuning_table(comparison)):
         if rows.rows:
             screen.print(rows, "", sep="\n")
-    screen.print(Text("\n\n").join(map(_emphasised, comparison.verdict)), soft_wrap=not screen.is_terminal)
+    paragraphs = map(_emphasised, (*comparison.verdict, *comparison.notes))
+    screen.print(Text("\n\n").join(paragraphs), soft_wrap=not screen.is_terminal)
 
 
 def _emphasised(paragraph: str) -> Text:
@@ -83,28 +85,45 @@ def _emphasised(paragraph: str) -> Text:
     return Text.assemble(*((part, "bold" if strong else "") for part, strong in parts_of(paragraph)))
 
 
-def scores_table(comparison: Comparison) -> Table:
-    """Each arm on test, the best first, its accuracy with the 95 % interval."""
-    (name, *columns), *arms = comparison.table()
+def scores_table(comparison: Comparison, width: int) -> Table:
+    """Each arm on test, the best first, with what it costs; where it is too wide, accuracy and costs alone."""
+    rows = comparison.table()
+    if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 > width:
+        kept = [k for k, name in enumerate(rows[0]) if name not in ("macro-F1", "calibration")]
+        rows = [[row[k] for k in kept] for row in rows]
+    (name, *columns), *arms = rows
     return table(name, *(f">{column}" for column in columns), rows=arms)
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Each arm minus the reference, in points of accuracy."""
+    """Each arm minus the reference, and what the comparison was made for first, in points of accuracy."""
     from headstart.report.blocks import p_value, probability
+    from headstart.studies.words import end
 
-    rows = table(f"against {comparison.reference}", ">points", "", ">better", ">p (Holm)", ">could show")
+    rows = table("difference", ">points", "", ">better", ">p (Holm)", ">could show")
     for difference in comparison.differences:
-        if difference.reference == comparison.reference:
+        if difference.primary or difference.reference == comparison.reference:
             points = difference.scores["accuracy"]
             rows.add_row(
-                difference.arm,
+                f"{difference.arm} - {difference.reference}",
                 f"{100 * points.value:+.1f}",
-                f"{100 * points.low:+.1f} to {100 * points.high:+.1f}",
+                f"{end(points.low, '+')} to {end(points.high, '+')}",
                 probability(difference.better),
                 p_value(difference.holm),
                 difference.detectable_points,
             )
+    return rows
+
+
+def tuning_table(comparison: Comparison) -> Table:
+    """What was tried for each arm, how long that took, and what was chosen."""
+    from headstart.report.tuning import settings_in_words
+
+    rows = table("tuned", ">tried", ">s", "chosen on held-out texts")
+    for arm in comparison.arms:
+        if arm.tuning is not None:
+            tried, seconds = f"{len(arm.tuning.tried):,}", two_digits(arm.tuning.seconds)
+            rows.add_row(arm.name, tried, seconds, settings_in_words(arm.tuning.chosen))
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headstart.report import charts
-from headstart.report.blocks import METRICS, Beside, Figure, Gallery, Section, Table, Words, estimate, thinned
+from headstart.report.blocks import METRICS, Beside, Block, Figure, Gallery, Section, Table, Words, estimate, thinned
 from headstart.report.charts import Row, Series
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Run, Study, mean_and_range
@@ -85,9 +85,10 @@ def final(study: Study) -> Section:
         caption = f"Without the {comparison.leaked:,} test texts that also stand in train or valid"
         tables.append(_score_table(arms, lambda arm: arm.leak_free or {}, caption))
     seeds = _seeds_table(study, arms)
-    words, figure = Words(_about_scores(study)), final_figure(study)
-    cost = _cost_figure(study)
-    shown = (words, Gallery((replace(figure, caption="Accuracy"), cost))) if cost else (Beside(figure, (words,)),)
+    words, cost = Words(_about_scores(study)), _cost_figure(study)
+    shown: tuple[Block, ...] = (Beside(cost or final_figure(study), (words,)),)
+    if cost and comparison.curves:  # without curves every arm's accuracy is at the top of the page already
+        shown = (words, Gallery((replace(final_figure(study), caption="Accuracy"), replace(cost, caption="Cost"))))
     return Section("Final accuracy", (*shown, *tables, *([seeds] if seeds else [])))
 
 
@@ -117,16 +118,18 @@ def _has_cost(arm: ArmResult) -> bool:
 
 
 def _cost_figure(study: Study) -> Figure | None:
-    """Accuracy by the time to train; a baseline that is there at once has no place on a logarithmic axis."""
+    """Accuracy by the time to train, but for the most frequent label, which would press the others together."""
     looks = looks_of(study)
     timed = {arm.name: (arm.cost.seconds, arm.scores["accuracy"].value) for arm in study.comparison.arms}
-    points = {name: (seconds, value) for name, (seconds, value) in timed.items() if seconds}
+    points = {name: (seconds, value) for name, (seconds, value) in timed.items() if seconds and name != "majority"}
     if len(points) < 2:
         return None
     series = [Series(name, looks[name], (point,)) for name, point in points.items()]
     x = charts.decade_axis("seconds to train", [seconds for seconds, _ in points.values()])
     y = charts.axis(f"accuracy on {study.split}", [value for _, value in points.values()])
-    return Figure(charts.lines("Accuracy by time to train", series, x, y), "Accuracy beside what it costs to train")
+    return Figure(
+        charts.lines("Accuracy by time to train", series, x, y), "Accuracy beside the time of one training run."
+    )
 
 
 def _seeds_table(study: Study, arms: Sequence[ArmResult]) -> Table | None:

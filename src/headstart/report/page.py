@@ -56,6 +56,7 @@ def _parts(records: Records) -> list[Part]:
     for study in records.studies:
         title, paragraphs = study.comparison.title, study.comparison.verdict
         verdict = (title, *paragraphs) if title else paragraphs or (f"{study.name}: {sections.summary(study)}.",)
+        verdict += study.comparison.notes
         kicker = f"{study.name} · {sections.summary(study)}"
         parts.append((kicker, verdict, sections.main_figure(study), sections.study_sections(study)))
     for trials in records.sweeps:

@@ -8,11 +8,12 @@ from html import escape
 from typing import Any, Literal
 
 from headstart.runs.tuning import ArmTuning
-from headstart.wording import parts_of, plain_text
+from headstart.wording import parts_of, plain_text, two_digits
 
 ALPHA = 0.05  # a p-value below it is significant
 Mode = Literal["scratch", "frozen", "full", "baseline", "ensemble"]
 Decision = Literal["better", "worse", "equivalent", "undecided"]
+COSTS = {"seconds": "train s", "milliseconds": "ms/text", "megabytes": "MB"}  # columns of a table
 OPPOSITE: dict[Decision, Decision] = {"better": "worse", "worse": "better"}
 
 
@@ -156,10 +157,14 @@ class Comparison:
 
     def table(self) -> list[list[str]]:
         """Each arm on test, the best first, its accuracy with the 95 % interval; the first row names the columns."""
-        rows = [["test", "runs", "accuracy", "", "macro-F1", "calibration", *(["leak-free"] if self.leaked else [])]]
+        costs = [name for name in COSTS if any(getattr(arm.cost, name) is not None for arm in self.arms)]
+        head = ["test", "runs", "accuracy", "", *(COSTS[name] for name in costs), "macro-F1", "calibration"]
+        rows = [[*head, *(["leak-free"] if self.leaked else [])]]
         for arm in sorted(self.arms, key=lambda arm: -arm.scores["accuracy"].value):
             accuracy = arm.scores["accuracy"]
             row = [arm.name, str(len(arm.runs)), f"{accuracy.value:.4f}", f"{accuracy.low:.3f} to {accuracy.high:.3f}"]
+            taken = [getattr(arm.cost, name) for name in costs]
+            row += ["" if value is None else two_digits(value) for value in taken]
             row += [f"{arm.scores[name].value:.4f}" for name in ("macro_f1", "calibration")]
             rows.append([*row, *([] if arm.leak_free is None else [f"{arm.leak_free['accuracy'].value:.4f}"])])
         return rows
@@ -168,13 +173,13 @@ class Comparison:
         rows = self.table()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([*(line.rstrip() for line in lines), "", *map(plain_text, self.verdict)])
+        return "\n".join([*(line.rstrip() for line in lines), "", *map(plain_text, self.verdict), *self.notes])
 
     def _repr_html_(self) -> str:
         """The table and the verdict, for a notebook."""
         head, *rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.table()]
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        verdict = "".join(f"<p>{_html(paragraph)}</p>" for paragraph in self.verdict)
+        verdict = "".join(f"<p>{_html(paragraph)}</p>" for paragraph in (*self.verdict, *self.notes))
         return f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>{verdict}"
 
     def to_json(self) -> dict[str, Any]:

@@ -9,8 +9,6 @@ The runs of a look are among those of the next: nothing is trained twice.
 
 from __future__ import annotations
 
-from math import ceil
-
 from scipy.special import stdtrit as student_quantile
 
 from headstart.runs.comparison import Comparison, DifferenceResult
@@ -36,7 +34,7 @@ def alpha_at(seeds: int, *, last: bool = False) -> float:
 
 def settled(comparison: Comparison) -> bool:
     """Whether every primary question is decided: better, worse or equivalent."""
-    return not _open_questions(comparison)
+    return not open_questions(comparison)
 
 
 def seeds_can_help(comparison: Comparison) -> bool:
@@ -46,27 +44,11 @@ def seeds_can_help(comparison: Comparison) -> bool:
     where it would include zero, and reach beyond what matters, even if they moved the difference by two standard
     errors.
     """
-    return any(_might_be_decided(each, comparison) for each in _open_questions(comparison))
+    return any(_might_be_decided(each, comparison) for each in open_questions(comparison))
 
 
-def why_seeds_cannot_help(comparison: Comparison) -> str:
-    """A sentence for each primary question that is open."""
-    sentences = []
-    for each in _open_questions(comparison):
-        value, width = each.scores["accuracy"].value, _width_without_seeds(each, comparison.rows)
-        sentence = (
-            f"More seeds cannot decide {each.arm} against {each.reference}: with any number of them, "
-            f"{comparison.rows:,} test rows leave the {100 * value:+.1f} points uncertain by {100 * width:.1f}."
-        )
-        target = max(abs(value), comparison.matters)
-        rows = ceil(comparison.rows * (width / target) ** 2) if target else 0
-        if comparison.rows < rows < 100 * comparison.rows:
-            sentence += f" About {float(f'{rows:.2g}'):,.0f} test rows would tell a difference of {100 * target:.1f}."
-        sentences.append(sentence)
-    return " ".join(sentences)
-
-
-def _open_questions(comparison: Comparison) -> list[DifferenceResult]:
+def open_questions(comparison: Comparison) -> list[DifferenceResult]:
+    """The primary differences that are not decided."""
     return [each for each in comparison.differences if each.primary and each.decision == "undecided"]
 
 

@@ -232,7 +232,7 @@ class Study:
         comparison = self._comparison(done, ensembles)
         if self.settings.seeds == "auto" and not looks.settled(comparison):  # and no more seeds are to come
             comparison = self._comparison(done, ensembles, last=True)
-        comparison = replace(comparison, notes=tuple(self._notes(comparison, missing)))
+        comparison = replace(comparison, notes=tuple(self._notes(missing)))
         StudyFolder(self.folder).write_comparison(comparison)
         return comparison
 
@@ -269,13 +269,11 @@ class Study:
                 ensemble(run.folder, other, out, seed=run.seed or 0)
                 yield Arm(f"{run.arm.name}+tfidf", "ensemble"), run.budget, out
 
-    def _notes(self, comparison: Comparison, missing: Sequence[PlannedRun]) -> Iterator[str]:
+    def _notes(self, missing: Sequence[PlannedRun]) -> Iterator[str]:
         """What was left out, and why."""
         for name, tuning in (self.tuned or {}).items():
             if tuning.failed:
                 yield f"{name} is missing: every trial failed ({tuning.tried[0].error})."
-        if self.settings.seeds == "auto" and not looks.settled(comparison) and not looks.seeds_can_help(comparison):
-            yield looks.why_seeds_cannot_help(comparison)
         if self.tuned is None:
             names = ", ".join(search.arm.name for search in self.searches)
             yield f"Time was up before the settings of {names} were found: give more with --minutes."

@@ -18,6 +18,7 @@ from headstart.studies.contrasts import Contrasts
 from headstart.studies.gain import pretraining_gain
 from headstart.studies.labels_saved import labels_saved
 from headstart.studies.notes import notes
+from headstart.studies.open_questions import open_questions
 from headstart.studies.recommendation import SAME_COST, Recommendation, cost_ratio, recommend
 from headstart.studies.words import (
     accuracy,
@@ -40,9 +41,9 @@ def verdict(comparison: Comparison, contrasts: Contrasts) -> tuple[str, ...]:
     """Three paragraphs, of which the last is there only where something is open; then notes."""
     if not comparison.arms:
         return ()
+    paragraphs = (_what_to_use, pretraining_gain, open_questions)
     return (
-        " ".join(_what_to_use(comparison, contrasts)),
-        " ".join(pretraining_gain(comparison, contrasts)),
+        *filter(None, (" ".join(paragraph(comparison, contrasts)) for paragraph in paragraphs)),
         *notes(comparison, contrasts),
         *labels_saved(comparison, contrasts),
     )

@@ -43,11 +43,12 @@ def capitalized(text: str) -> str:
 
 
 def percent(share: float) -> str:
+    """Rounded as in a table of shares.
+
+    >>> percent(0.7578), f"{0.8425:.3f}", percent(0.8425)
+    ('75.8 %', '0.843', '84.3 %')
     """
-    >>> percent(0.7578)
-    '75.8 %'
-    """
-    return f"{100 * share:.1f} %"
+    return f"{100 * float(f'{share:.3f}'):.1f} %"
 
 
 def accuracy(arm: ArmResult) -> str:
@@ -63,6 +64,15 @@ def points(value: float, sign: str = "") -> str:
     return f"{rounded:{sign if rounded else ''}.1f}"
 
 
+def end(value: float, sign: str = "") -> str:
+    """An end of an interval: one that is almost zero shows on which side of zero it is.
+
+    >>> end(0.081), end(-0.00042, "+"), end(0.0)
+    ('8.1', '-0.04', '0.0')
+    """
+    return f"{100 * value:{sign}.1g}" if 0.00001 < abs(value) < 0.0005 else points(value, sign)
+
+
 def size(value: float) -> str:
     """The size of a difference, whichever way round it is.
 
@@ -76,13 +86,13 @@ def interval(difference: DifferenceResult) -> str:
     """Of the size of a difference, where the interval excludes zero."""
     estimate = difference.scores["accuracy"]
     low, high = sorted((abs(estimate.low), abs(estimate.high)))
-    return f"{100 * difference.level:.3g} % interval {points(low)} to {points(high)}"
+    return f"{100 * difference.level:.3g} % interval {end(low)} to {end(high)}"
 
 
 def signed(difference: DifferenceResult) -> str:
     """A difference and its interval, with signs."""
     estimate = difference.scores["accuracy"]
-    ends = f"{points(estimate.low, '+')} to {points(estimate.high, '+')}"
+    ends = f"{end(estimate.low, '+')} to {end(estimate.high, '+')}"
     return f"{points(estimate.value, '+')} points ({100 * difference.level:.3g} % interval {ends})"
 
 
