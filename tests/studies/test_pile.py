@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,6 +26,7 @@ from headstart.studies.base_size import PASSES, SIZES, TOKENS_A_WEIGHT, WINDOW, 
 from headstart.studies.compare import open_study
 from headstart.studies.held_out import HeldOutTexts
 from headstart.studies.pile import make_base
+from headstart.studies.recipes import default_folder
 from headstart.studies.settings import CompareSettings, PretrainSettings
 from headstart.studies.splits import read_splits
 from tests.studies.example_data import corpus, reviews, write_reviews
@@ -257,3 +259,15 @@ def test_killed_at_every_stage_it_does_nothing_twice(place: Path, tmp_path: Path
     assert (folder / TOKENS / "tokenizer" / "tokenizer.json").stat().st_mtime_ns == tokenizer
     assert (folder / TOKENS / "store" / "store.json").stat().st_mtime_ns == store
     assert open_model(folder / YOURS).tokenizer is not None
+
+
+def test_a_comparison_that_was_killed_there_is_found_again(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = default_folder(settings(place))
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr("headstart.studies.pile.make_base", Mock(side_effect=KeyboardInterrupt))
+        open_study(settings(place), folder)
+    assert default_folder(settings(place)) == folder  # and not the next one that is free
+    assert open_study(settings(place, minutes=0.02), folder).settings.init == (f"yours={folder / YOURS}",)

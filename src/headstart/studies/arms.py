@@ -46,7 +46,7 @@ def without_base(
     """What can be compared without a pretrained model: a preset from scratch, its tokenizer trained on the texts."""
     log(
         f"no --init: a `{PRESET}` model from scratch is compared with the baselines. To learn what pretraining buys, "
-        "name a model folder with --init; `headstart pretrain TEXT` and `headstart import` make one"
+        "name a model folder with --init, or text of the same kind with --pile, to pretrain one on"
     )
     changes: dict[str, Any] = {"init": (PRESET,)}
     if settings.arms == CompareSettings.arms:
