@@ -9,8 +9,9 @@ import pytest
 
 from headstart import demo
 from headstart.studies.bases import choose_base, shipped_folder
-from headstart.studies.compare import Study, open_study
+from headstart.studies.compare import open_study
 from headstart.studies.settings import CompareSettings
+from headstart.studies.study import Study
 from tests.studies.example_data import write_reviews
 
 TEXTS = {
