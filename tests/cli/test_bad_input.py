@@ -121,7 +121,7 @@ def labels(tmp_path: Path) -> Path:
 
 
 def with_pile(labels: Path, pile: Path | str, *more: str) -> Result:
-    quick = ["--seeds", "1", "--epochs", "1", "--arms", "frozen", "--tune", "none", "--minutes", "0.02"]
+    quick = ["--seeds", "1", "--epochs", "1", "--arms", "frozen", "--tune", "none"]
     return compare(labels, "--pile", str(pile), *quick, *more)
 
 

@@ -23,7 +23,7 @@ from headstart.runs.run import RunFolder
 from headstart.store.store import Store
 from headstart.studies import base_size
 from headstart.studies.base_size import PASSES, SIZES, TOKENS_A_WEIGHT, WINDOW, Size, choose_size
-from headstart.studies.compare import open_study
+from headstart.studies.compare import compare, open_study
 from headstart.studies.held_out import HeldOutTexts
 from headstart.studies.pile import make_base
 from headstart.studies.recipes import default_folder
@@ -271,3 +271,14 @@ def test_a_comparison_that_was_killed_there_is_found_again(
         open_study(settings(place), folder)
     assert default_folder(settings(place)) == folder  # and not the next one that is free
     assert open_study(settings(place, minutes=0.02), folder).settings.init == (f"yours={folder / YOURS}",)
+
+
+def test_what_the_base_took_stands_beside_its_arms(place: Path, tmp_path: Path) -> None:
+    study = settings(place, seeds=1, epochs=1, tune="none", arms="scratch,full", ensemble=True)
+    comparison = compare(study, tmp_path / "s")
+    taken = read_pile(tmp_path / "s")
+    assert taken is not None
+    costs = {arm.name: arm.cost.pretraining for arm in comparison.arms}
+    assert costs.pop("full") == costs.pop("full+tfidf") == taken.seconds
+    assert set(costs.values()) == {None}
+    assert any("Making the base yours from the pile of text took" in paragraph for paragraph in comparison.verdict)

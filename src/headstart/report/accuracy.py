@@ -13,7 +13,7 @@ from headstart.report.records import Run, Study, mean_and_range
 from headstart.runs.comparison import ArmResult, Estimate, valid_accuracy
 from headstart.wording import two_digits
 
-COSTS = {"seconds": "training, s", "milliseconds": "ms a text", "megabytes": "MB"}
+COSTS = {"pretraining": "pretraining, s", "seconds": "training, s", "milliseconds": "ms a text", "megabytes": "MB"}
 
 
 def by_epoch(study: Study) -> Section | None:
@@ -110,6 +110,8 @@ def _about_scores(study: Study) -> str:
             " Training is the time of one run, its settings being known; the time of a text is that of test, in "
             "batches; MB are of the model in float32."
         )
+    if any(arm.cost.pretraining is not None for arm in study.comparison.arms):
+        words += " Pretraining is the time in which the base was made of the pile of text, once for all runs."
     return words
 
 

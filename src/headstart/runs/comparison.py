@@ -44,6 +44,7 @@ class Cost:
     seconds: float | None = None  # to train one model, its settings being known
     milliseconds: float | None = None  # to classify one text
     megabytes: float | None = None  # of the model on disk, in float32
+    pretraining: float | None = None  # seconds in which this study made the base from a pile of text
 
 
 @dataclass(frozen=True)

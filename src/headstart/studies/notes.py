@@ -10,7 +10,7 @@ from headstart.studies.contrasts import BaseArms, Contrasts
 from headstart.studies.differences import decide
 from headstart.studies.gain import effect, pretraining_of
 from headstart.studies.words import accuracy, arm_name, percent, signed
-from headstart.wording import plain_text
+from headstart.wording import plain_text, two_digits
 
 DEGENERATE = {
     "one class only": "answered with one class only",
@@ -20,10 +20,17 @@ DEGENERATE = {
 
 def notes(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """A short paragraph for each."""
+    yield from _pretraining(comparison.arms)
     yield from _ensembles(comparison, contrasts)
     yield from _degenerate(comparison)
     yield from _leaks(comparison, contrasts)
     yield from _single_seed(comparison.arms)
+
+
+def _pretraining(arms: Sequence[ArmResult]) -> Iterator[str]:
+    seconds = {arm.base: arm.cost.pretraining for arm in arms if arm.base and arm.cost.pretraining is not None}
+    for base, taken in seconds.items():
+        yield f"Making the base {base} from the pile of text took {two_digits(taken)} s, once for all runs."
 
 
 def _ensembles(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headstart.errors import DataError
 from headstart.metrics import Floats, temperature_scaled
 from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Cost, Mode, RunScores, WorthResult
+from headstart.runs.pile import YOURS, read_pile
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
 from headstart.runs.tuning import ArmTuning
@@ -91,12 +92,22 @@ def run_cost(path: Path) -> Cost:
         seconds=seconds,
         milliseconds=None if predict_seconds is None else 1000 * predict_seconds,
         megabytes=None if size is None else size / 1e6,
+        pretraining=_pretraining(path, run.settings()),
     )
 
 
+def _pretraining(path: Path, settings: Mapping[str, Any]) -> float | None:
+    """What the base took that a run started from, where its study made it from a pile of text."""
+    from_pile = Path(settings.get("init", "")).name == YOURS and settings.get("mode") != "scratch"
+    pile = read_pile(path.parent.parent) if from_pile else None
+    return None if pile is None else pile.seconds
+
+
 def _sum(costs: Sequence[Cost]) -> Cost:
-    """Of an ensemble: what all of its members take."""
-    return Cost(*(None if None in values else sum(values) for values in zip(*map(astuple, costs), strict=True)))
+    """Of an ensemble: what all of its members take; a base that was made for one of them is made once."""
+    *taken, pretraining = zip(*map(astuple, costs), strict=True)
+    seconds, milliseconds, megabytes = (None if None in values else sum(values) for values in taken)
+    return Cost(seconds, milliseconds, megabytes, next((value for value in pretraining if value is not None), None))
 
 
 def _mean(costs: Sequence[Cost]) -> Cost:

@@ -41,8 +41,8 @@ from headstart.training.settings import HardwareSettings
 Log = Callable[[str], None]
 
 TEXT = "text.jsonl"
-SHARE = 0.4  # of --minutes: the rest is for the comparison
-SECONDS = 360.0  # where no --minutes are given
+SHARE = 0.4  # of the time for all: the rest is for the comparison
+SECONDS = 360.0  # where that has no bound
 RECIPE: dict[str, Any] = {
     "objective": "masked",
     "model": "small",
@@ -70,7 +70,7 @@ def check_pile(settings: CompareSettings, folder: Path) -> None:
 
 def with_pile(settings: CompareSettings, splits: Mapping[str, Examples], folder: Path, log: Log) -> CompareSettings:
     """The settings with the base of the pile among those to start from."""
-    seconds = SECONDS if settings.minutes is None else SHARE * 60 * settings.minutes
+    seconds = SECONDS if settings.seconds is None else SHARE * settings.seconds
     make_base(settings, splits, folder, seconds, log)
     return replace(settings, init=tuple(dict.fromkeys((*settings.init, _own_init(folder)))))
 
