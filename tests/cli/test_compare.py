@@ -95,6 +95,7 @@ def test_a_recipe_for_fine_tuning_will_do(tmp_path: Path) -> None:
     assert found.init == ("runs/bert",)
     assert (found.full, found.frozen) == (("lr=1e-05",), ("lr=0.001", "dropout=0.1"))
     assert read_settings(CompareSettings, RECIPES / "lab.toml", {"init": ["here"]}).init == ("here",)
+    assert read_settings(CompareSettings, RECIPES / "lab.toml", {"pile": "text.txt"}).pile == ("text.txt",)
     # And so will what a study wrote down.
     (tmp_path / "study.toml").write_text(to_toml({"study": "compare", **found.to_mapping()}))
     assert read_settings(CompareSettings, tmp_path / "study.toml", {}) == found

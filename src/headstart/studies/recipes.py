@@ -55,8 +55,9 @@ def read_settings(kind: type[Kind], recipe: Path | None, given: Mapping[str, Any
     if "corpus" in given:
         values.pop("store", None)
     merged = {**values, **given}
-    if get_origin(hints.get("init")) is tuple and isinstance(merged.get("init"), str):
-        merged["init"] = [merged["init"]]
+    for name in ("init", "pile"):  # one of several, given as it is
+        if get_origin(hints.get(name)) is tuple and isinstance(merged.get(name), str):
+            merged[name] = [merged[name]]
     return kind.from_mapping(merged, str(recipe or STUDIES[kind]))
 
 
