@@ -147,6 +147,69 @@ def test_arms_are_ranked_with_their_baselines(books: Path) -> None:
     assert "1: one class only" in table[1]
 
 
+def section(page: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}-1">.*?</section>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def test_costs_stand_beside_accuracy(books: Path) -> None:
+    final = section(render(read([books])), "final-accuracy")
+    row = re.search(r'<tr><th scope="row">frozen</th>(.*?)</tr>', final)
+    assert row is not None
+    assert '<td class="r">8.2</td><td class="r">5</td><td class="r">2.4</td>' in row[1]
+    assert 'aria-label="Accuracy by time to train"' in final
+    assert "after temperature scaling on valid" in final
+
+
+def test_every_seed_has_its_own_score(books: Path) -> None:
+    page = section(render(read([books])), "final-accuracy")
+    (comparison,) = (study.comparison for study in read([books]).studies)
+    for arm in comparison.arms:
+        cells = "".join(f'<td class="r">{run.test["accuracy"]:.4f}</td>' for run in arm.runs)
+        assert (f'<tr><th scope="row">{arm.name}</th>{cells}</tr>' in page) == (len(arm.runs) > 1)
+
+
+def test_what_was_tuned_begins_with_what_was_chosen(books: Path) -> None:
+    tuned = section(render(read([books])), "what-was-tuned")
+    tables = re.findall(
+        r"<summary>(\w+): (\d) combinations tried</summary>.*?<tbody>\s*<tr>(.*?)</tr>", tuned, re.DOTALL
+    )
+    assert [(name, count) for name, count, _ in tables] == [
+        ("scratch", "8"),
+        ("frozen", "8"),
+        ("full", "8"),
+        ("tfidf", "3"),
+    ]
+    assert all('<th scope="row">chosen</th>' in first for *_, first in tables)
+    assert "learning rate 0.0003, epochs 6" in tuned and "1 of 8 trials diverged" in tuned
+    assert "&lt;lower&gt; it" in tuned and "<lower>" not in tuned
+    figures = re.findall(r'aria-label="Held-out accuracy of (\w+) by learning rate"', tuned)
+    assert figures == ["scratch", "frozen", "full"]  # the linear model has none
+
+
+def test_differences_class_by_class(five: Path, tmp_path: Path) -> None:
+    page = section(render(read([five])), "class-by-class")
+    (study,) = read([five]).studies
+    assert [(pair.arm, pair.reference) for pair in study.by_class] == [
+        (difference.arm, difference.reference) for difference in study.comparison.differences if difference.primary
+    ]
+    first = study.by_class[0].classes[0]
+    assert (
+        f'<th scope="row">very negative</th><td class="r">{first.rows}</td><td class="r">{first.one:.3f}</td>' in page
+    )
+    many = Plan(classes=tuple(f"class {k}" for k in range(20)), seeds=2, budgets=(400,))
+    page = section(render(read([make_study(tmp_path / "many", many)])), "class-by-class")
+    assert "full minus scratch: 20 classes</summary>" in page and "<svg" not in page
+
+
+def test_what_was_left_out_is_said(books: Path) -> None:
+    records = read([books])
+    comparison = replace(records.studies[0].comparison, notes=("Time was up with 2 runs to do.",))
+    page = render(Records((replace(records.studies[0], comparison=comparison),), (), ()))
+    assert "<p>Time was up with 2 runs to do.</p>" in page
+
+
 def test_what_labels_are_worth_is_said_in_sentences(books: Path) -> None:
     page = render(read([books]))
     worth = read([books]).studies[0].comparison.worth

@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import softmax
 from sklearn.metrics import confusion_matrix
 
 from headstart.errors import DataError
+from headstart.metrics import fit_temperature
 from headstart.report.answers import MISTAKES
 from headstart.report.records import read
+from headstart.runs.run import RunFolder
 from tests.report.example_folders import Plan, make_pretraining, make_study, make_sweep
 
 
@@ -26,6 +29,21 @@ def test_a_study_is_read_with_its_runs(books: Path) -> None:
     assert full.runs[0].speed == pytest.approx(3600)  # 900 tokens a step of a quarter of a second
     assert full.runs[0].parameters is not None and full.runs[1].parameters is None  # the model of the first is kept
     assert study.arms[3].runs[0].curve == () and study.arms[3].runs[0].speed is None
+
+
+def test_reliability_is_after_temperature_scaling(books: Path) -> None:
+    """Of valid, which is every other row of test here; so what was too sure is right as often as it says."""
+    (study,) = read([books]).studies
+    full = next(arm for arm in study.arms if arm.result.name == "full")
+    confidences = []
+    for run in full.result.runs:
+        predictions = RunFolder(books / run.path).predictions(study.comparison.class_names)
+        valid, test = (np.log(predictions.split(name).probabilities) for name in ("valid", "test"))
+        temperature = fit_temperature(valid, predictions.split("valid").labels)
+        assert abs(temperature - 1) > 0.01
+        confidences.append(softmax(test / temperature, axis=1).max(1))
+    in_bins = sum(confidence * count for confidence, _, count in full.bins)
+    assert in_bins == pytest.approx(float(np.sum(confidences)))
 
 
 def test_answers_are_counted_over_all_seeds(books: Path) -> None:

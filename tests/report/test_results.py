@@ -58,6 +58,9 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
         arm.name: pytest.approx(arm.scores["accuracy"].value, abs=1e-6) for arm in found.arms
     }
     assert row["verdict"] == list(found.verdict)
+    assert {each["arm"]: each["runs"] for each in row["rows"]} == {
+        arm.name: [round(run.test["accuracy"], 4) for run in arm.runs] for arm in found.arms
+    }
     assert (row["budgets"], row["runs"], row["epochs"].keys()) == ([20, 120], 18, {"scratch", "full"})
     (tmp_path / "results.md").write_text("# Page\n\n<!-- result reviews -->\nold\n<!-- end -->\n\nText that stays.\n")
     page = results.page()

@@ -13,8 +13,10 @@ import pytest
 
 from headstart.config import to_toml
 from headstart.errors import DataError
+from headstart.runs.comparison import Cost
+from headstart.runs.tuning import ArmTuning, Tried
 from headstart.studies import statistics
-from headstart.studies.outcomes import Arm, compare_arms, compare_runs
+from headstart.studies.outcomes import Arm, compare_arms, compare_runs, read_run
 
 TRUTH = ["a", "b"] * 20  # of test; valid is the first ten
 
@@ -55,6 +57,8 @@ def test_known_answers(tmp_path: Path) -> None:
     assert found.arm("full").runs[0].valid["accuracy"] == 1.0
     # All 10 rows of valid are right, so the temperature makes 0.8 into 1 - 1 / 24, of which 0.9 are right.
     assert found.arm("full").runs[0].test["calibration"] == pytest.approx(1 - 1 / 24 - 0.9, abs=1e-5)
+    each_run = [run.test["calibration"] for run in found.arm("full").runs]
+    assert found.arm("full").scores["calibration"].value == pytest.approx(np.mean(each_run))
     (difference,) = found.differences
     assert (difference.arm, difference.reference) == ("full", "scratch")
     assert difference.scores["accuracy"].value == pytest.approx(0.875 - 0.75)
@@ -72,6 +76,37 @@ def test_two_single_models_have_mcnemars_test(tmp_path: Path) -> None:
         (Arm("scratch", "scratch", "x"), 100): [write_run(tmp_path / "b", {*range(10)})],
     }
     assert compare_arms(runs).differences[0].mcnemar == pytest.approx(2 * 0.5**6)
+
+
+def test_what_an_arm_costs_is_the_mean_of_its_runs(tmp_path: Path) -> None:
+    """A run that tuned itself took 30 s of its 40 for that; an old one recorded nothing."""
+    tuning = ArmTuning({"strength": 1.0}, (Tried({"strength": 1.0}, 0.8, 0.5, 40, 30.0),), 30.0)
+    runs = [write_run(tmp_path / f"full{i}", set(), seed=i) for i in range(3)]
+    record(runs[0], 40.0, {"cost": {"predict_seconds": 0.002, "bytes": 8_000_000}, "tuning": tuning.to_json()})
+    record(runs[1], 20.0, {"cost": {"predict_seconds": 0.004, "bytes": 8_000_000}})
+    arm = compare_arms({(Arm("full", "full", "x"), 100): runs}).arm("full")
+    assert arm.cost == Cost(seconds=15.0, milliseconds=3.0, megabytes=8.0)
+    assert arm.tuning == tuning
+
+
+def test_an_ensemble_costs_what_its_members_cost(tmp_path: Path) -> None:
+    members = [write_run(tmp_path / name, set()) for name in ("full", "tfidf")]
+    record(members[0], 40.0, {"cost": {"predict_seconds": 0.002, "bytes": 8_000_000}})
+    record(members[1], 2.0, {"cost": {"predict_seconds": 0.001, "bytes": 1_000_000}})
+    both = write_run(tmp_path / "both", set())
+    record(both, 0.1, {})
+    (both / "run.toml").write_text(to_toml({"study": "ensemble", "of": ["full", "tfidf"], "seed": 0}))
+    assert read_run(both).cost == Cost(seconds=42.0, milliseconds=3.0, megabytes=9.0)
+    record(members[1], 2.0, {})
+    assert read_run(both).cost == Cost(seconds=42.0)
+
+
+def record(folder: Path, seconds: float, result: dict[str, Any]) -> None:
+    """How long a run took, and more of its result."""
+    (folder / "manifest.json").write_text(json.dumps({"seconds": seconds}))
+    before = json.loads((folder / "result.json").read_text())
+    kept = {name: value for name, value in before.items() if name in ("labels", "rows")}
+    (folder / "result.json").write_text(json.dumps({**kept, **result}))
 
 
 def test_runs_that_learned_nothing(tmp_path: Path) -> None:

@@ -453,6 +453,17 @@ def test_seeds_that_settle_it() -> None:
     assert "The seeds differ too much to find 2.0 points" in third_paragraph(hopeless, reference="scratch")
 
 
+def test_two_open_questions_take_what_the_harder_one_takes() -> None:
+    easy, hard = (Components(items=items, seeds=(), unshared=()) for items in (0.16, 0.32))
+    differences = [
+        apart("full", "scratch", 0.01, -0.02, 0.04, primary=True, components=easy),
+        apart("full", "tfidf", 0.01, -0.02, 0.04, primary=True, components=hard),
+    ]
+    third = said_of(compared([SCRATCH, FULL, LINEAR], differences))[2]
+    assert "whether pretraining helps and whether the fine-tuned model does better than the linear model.**" in third
+    assert "about 6,300 test texts" in third  # twice 3,140
+
+
 def test_one_seed_says_nothing_of_what_settles_it() -> None:
     paragraph = third_paragraph(Components(items=0.16, seeds=(), unshared=()), seeds=1)
     assert paragraph == f"{BETTER}What would settle it is not known with one seed: use at least 3."
