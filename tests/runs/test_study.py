@@ -18,6 +18,7 @@ from headstart.runs.comparison import (
 )
 from headstart.runs.study import StudyData, StudyFolder, study_of
 from headstart.runs.sweep import Sweep, Trial
+from headstart.runs.tuning import ArmTuning, Tried
 
 ARM = ArmResult(
     name="full",
@@ -97,3 +98,10 @@ def test_records_that_are_missing_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(DataError, match="it is no sweep of this headstart"):
         folder.sweep()
+
+
+def test_the_entry_of_the_chosen_settings_is_the_one_on_the_most_texts() -> None:
+    """A combination may be screened on a sample before it is tried on all texts."""
+    tried = [Tried({"strength": c}, accuracy, 0.5, rows, 1.0) for c, accuracy, rows in ((1, 0.9, 50), (1, 0.8, 400))]
+    assert ArmTuning({"strength": 1}, tuple(tried), 2.0).best == tried[1]
+    assert ArmTuning({"strength": 2}, tuple(tried), 2.0).best is None

@@ -446,9 +446,13 @@ def test_test_texts_that_settle_it() -> None:
 
 def test_seeds_that_settle_it() -> None:
     """With two arms whose seeds differ by 2 points, more than (1.96 + 0.84)² · 2 · 0.02² / 0.02² = 15.7."""
-    components = Components(items=0.01, seeds=(0.0004, 0.0004), unshared=(0.0, 0.0))
+    components = Components(items=0.2, seeds=(0.0004, 0.0004), unshared=(0.0, 0.0))
     wanted = r"would take about [\d,]+ test texts and (20|30|50) seeds; this study has 2,000 and 5\."
     assert re.search(rf"^whether pretraining helps\.\*\* .*{wanted}$", third_paragraph(components, reference="scratch"))
+    alone = Components(items=0.0, seeds=(0.0004, 0.0004), unshared=(0.001, 0.001))  # its texts are enough by far
+    assert re.search(
+        r"would take about (20|30|50) seeds; this study has 5\.$", third_paragraph(alone, reference="scratch")
+    )
     hopeless = Components(items=0.01, seeds=(1.0, 1.0), unshared=(0.0, 0.0))
     assert "The seeds differ too much to find 2.0 points" in third_paragraph(hopeless, reference="scratch")
 

@@ -31,8 +31,9 @@ class ArmTuning:
 
     @property
     def best(self) -> Tried | None:
-        """The entry of the chosen settings."""
-        return next((each for each in self.tried if each.settings == self.chosen), None)
+        """The entry of the chosen settings; of several, the one that was scored on the most texts."""
+        entries = [each for each in self.tried if each.settings == self.chosen]
+        return max(entries, key=lambda each: each.rows, default=None)
 
     @property
     def failed(self) -> bool:

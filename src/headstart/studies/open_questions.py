@@ -47,9 +47,9 @@ def _needed(comparison: Comparison, differences: list[DifferenceResult], arms: l
     rows, seeds = max(rows for rows, _ in sizes), max(seeds for _, seeds in sizes)
     runs = max(len(arm.runs) for arm in arms)
     seeded = any(components.seeds for components, _ in known)
-    if rows <= comparison.rows and (seeds <= runs or not seeded):
+    more = {plural(rows, "test text"): comparison.rows} if rows > comparison.rows else {}
+    more |= {plural(seeds, "seed"): runs} if seeded and seeds > runs else {}
+    if not more:
         return f"This study finds {points(size)} points with a power of 80 %, so the difference is probably smaller."
-    wanted, there = f"about {rows:,} test texts", f"{comparison.rows:,}"
-    if seeded:
-        wanted, there = f"{wanted} and {plural(seeds, 'seed')}", f"{there} and {runs:,}"
-    return f"To find {points(size)} points with a power of 80 % would take {wanted}; this study has {there}."
+    wanted, there = listed(list(more)), listed([f"{count:,}" for count in more.values()])
+    return f"To find {points(size)} points with a power of 80 % would take about {wanted}; this study has {there}."

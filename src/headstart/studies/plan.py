@@ -22,6 +22,7 @@ SEED_SPREAD = 0.01  # standard deviation of the runs' true accuracies
 SAME_ARM = 0.7  # correlation, text by text, of being right: of two runs of an arm
 TWO_ARMS = 0.45  # of two arms
 MOST_ROWS, MOST_SEEDS = 10_000_000, 1000
+FEW_ROWS = 200  # that a test set has anyway
 SEEDS = (3, 5, 8, 10, 15, 20, 30, 50, 100)  # that are tried together with more test rows
 ASSUMED = (
     f"assumed, as in the studies of docs/results.md: accuracy {ACCURACY:g}, seeds that differ by {100 * SEED_SPREAD:g} "
@@ -89,7 +90,8 @@ def _question(
 def study_needed(components: Components, size: float, level: float) -> tuple[int, int] | None:
     """Test rows and seeds with which a difference of this size is found in four of five studies; None where none do.
 
-    As many seeds as bring the rows to within a half more than infinitely many seeds would need.
+    As many seeds as bring the rows to within a half more than infinitely many seeds would need, or to so few that fewer
+    would save nothing.
     """
 
     def rows_with(seeds: int) -> int | None:
@@ -98,7 +100,7 @@ def study_needed(components: Components, size: float, level: float) -> tuple[int
     fewest = rows_with(MOST_SEEDS)
     for seeds in SEEDS if fewest is not None else ():
         rows = rows_with(seeds)
-        if rows is not None and fewest is not None and rows <= 1.5 * fewest:
+        if rows is not None and fewest is not None and rows <= max(1.5 * fewest, FEW_ROWS):
             return rows, seeds
     return None
 
