@@ -70,6 +70,26 @@ class EncodedExamples:
             truncated,
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[EncodedExamples]) -> EncodedExamples:
+        """The rows of several sets, one set after the other."""
+        segments = None
+        if any(part.segments is not None for part in parts):  # a single text is all segment 0
+            segments = [np.zeros_like(part.ids, np.int8) if part.segments is None else part.segments for part in parts]
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
+            None if segments is None else np.concatenate(segments),
+            np.concatenate([part.labels for part in parts]),
+            sum(part.truncated for part in parts),
+        )
+
+    def take(self, rows: Ints) -> EncodedExamples:
+        """These rows as a set of their own, in this order; `truncated` is not counted for them."""
+        spans = [slice(self.starts[r], self.starts[r + 1]) for r in rows]
+        segments = None if self.segments is None else [self.segments[s] for s in spans]
+        return EncodedExamples.from_rows([self.ids[s] for s in spans], segments, self.labels[rows])
+
     def batch(self, rows: Ints) -> Batch:
         """These rows as one batch, in this order."""
         spans = [slice(self.starts[r], self.starts[r + 1]) for r in rows]

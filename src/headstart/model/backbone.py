@@ -89,6 +89,32 @@ class Backbone(nn.Module):
         With `keep` (M,), only these tokens' states are returned, (M, D): the last layer then skips all others, which
         saves a classifier on the first token most of that layer. With `mean`, a state is the mean over all layers.
         """
+        x, angles, bias = self._embed(ids, layout, segments)
+        *layers, last = self.layers
+        outputs = []
+        for layer in layers:
+            x = layer(x, layout, angles, bias)
+            if mean:
+                outputs.append(x if keep is None else layout.take(x, keep))
+        x = last(x, layout, angles, bias, keep)
+        if mean:
+            x = torch.stack([*outputs, x]).mean(0)
+        return x if self.norm is None else self.norm(x)
+
+    def every_layer(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> list[Tensor]:
+        """What `forward` would return if the model ended after layer 1, 2 and so on; last, its mean over all layers."""
+        x, angles, bias = self._embed(ids, layout, segments)
+        outputs = []
+        for layer in self.layers:
+            x = layer(x, layout, angles, bias)
+            outputs.append(x)
+        outputs.append(torch.stack(outputs).mean(0))
+        return outputs if self.norm is None else [self.norm(x) for x in outputs]
+
+    def _embed(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """What the first layer receives: the embeddings (…, D), and the angles and the bias that all layers share."""
         if layout.longest > self.config.window:
             raise ModelError(
                 f"a sequence of {layout.longest} tokens is longer than the model's window of "
@@ -100,18 +126,7 @@ class Backbone(nn.Module):
             )
         position = layout.position
         angles = None if self.angles is None else self.angles[position]  # (…, 2, K / 2)
-        bias = self._bias(layout.longest)
-        x = self.embeddings(ids, position, segments)
-        *layers, last = self.layers
-        outputs = []
-        for layer in layers:
-            x = layer(x, layout, angles, bias)
-            if mean:
-                outputs.append(x if keep is None else layout.take(x, keep))
-        x = last(x, layout, angles, bias, keep)
-        if mean:
-            x = torch.stack([*outputs, x]).mean(0)
-        return x if self.norm is None else self.norm(x)
+        return self.embeddings(ids, position, segments), angles, self._bias(layout.longest)
 
     def _bias(self, length: int) -> Tensor | None:
         """(H, L, L): the bias of each head's scores by distance, shared by all layers."""

@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -61,6 +62,13 @@ class Model(nn.Module):
         swapped = Model(self.backbone, head)
         like = self.backbone.embeddings.tokens.weight
         return swapped.to(like.device, like.dtype).train(self.training)
+
+    def truncated(self, layers: int) -> Model:
+        """The first so many layers, without a head; the weights are shared with this model, which is unchanged."""
+        model = Model.empty(replace(self.config, layers=layers))
+        state = {f"backbone.{name}": value for name, value in self.backbone.state_dict().items()}
+        model.load_state_dict({name: state[name] for name in model.state_dict()}, assign=True)
+        return model.to(self.device).train(self.training)
 
     def freeze(self) -> Self:
         """Freeze the backbone: no gradients, and no dropout in it even while the head trains."""

@@ -27,6 +27,19 @@ MODES: tuple[Mode, ...] = ("scratch", "frozen", "full")
 PRESET = "small"  # what is trained from scratch where no base is named
 TOKENIZER = "tokenizer"  # in the study folder, where it was trained on the labelled texts
 SAME_FOR_ALL = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # the arms train equally
+# What a linear probe takes; whatever concerns training by steps is nothing to it, and must not change its key.
+PROBE = (
+    *DATA,
+    "tokenizer",
+    "window",
+    "pool",
+    "pooler",
+    "read",
+    "frozen_head",
+    "balanced",
+    "prediction_files",
+    "device",
+)
 
 
 @dataclass(frozen=True)
@@ -108,10 +121,14 @@ def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base])
     """The settings of an arm's runs, but for seed and budget: those of the study, and over them those of its mode."""
     assert arm.base is not None
     given = settings.to_mapping()
-    common = {f.name: given[f.name] for f in fields(LabelledSettings) if f.name in given}
+    known = {f.name for f in fields(LabelledSettings)}
+    common = {name: value for name, value in given.items() if name in known}
+    own = read_pairs(getattr(settings, arm.mode), f"--{arm.mode}")
     if arm.mode != "frozen" or common.get("frozen_head") == "trained":  # which is what a run does unasked
         common.pop("frozen_head", None)
-    own = read_pairs(getattr(settings, arm.mode), f"--{arm.mode}")
+    elif {**common, **own}.get("frozen_head") == "probe":
+        common = {name: value for name, value in common.items() if name in PROBE}
+        own = {name: value for name, value in own.items() if name in PROBE or name not in known}
     shared = sorted(own.keys() & {*SAME_FOR_ALL, *DATA})
     if shared:
         problems = [f"{name} is the same for every arm, and cannot be set for one" for name in shared]

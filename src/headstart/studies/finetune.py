@@ -1,13 +1,14 @@
 """Fine-tuning: a pretrained backbone under a new head, on labelled texts; or the same architecture from scratch.
 
 full      everything trains
-frozen    the backbone is fixed, its features are computed once, the head trains
+frozen    the backbone is fixed, its features are computed once, the head trains; or it is a linear probe
 scratch   fresh weights throughout: what the pretraining is to be compared with
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,16 +31,15 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
+from headstart.studies.probe import fit_probe
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.training.driver import open_run, training_manifest, training_result
+from headstart.training.driver import Run, count_parameters, open_run, training_manifest, training_result
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification, Objective
-
-Predict = Callable[[Model, str], Floats]  # (model, split) → (I, C) log-probabilities
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,21 @@ class Data:
     examples: dict[str, Examples]
     encoded: dict[str, EncodedExamples]
     class_names: tuple[str, ...]
+    encoding_seconds: dict[str, float]  # of each split
 
     def fingerprint(self) -> dict[str, str]:
         """A digest of each split's ids and labels."""
         return {name: _digest(part) for name, part in self.encoded.items()}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A classifier at the end of its training, and what is to be written of it."""
+
+    model: Model
+    predicted: dict[str, Floats]  # (I, C) log-probabilities of valid, and of test where there is one
+    result: dict[str, Any]
+    manifest: dict[str, Any]
 
 
 def finetune(
@@ -75,37 +86,87 @@ def finetune(
     assert base.tokenizer is not None
     data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
     parallel.require_same("data", str(data.fingerprint()))
-    frozen = settings.mode == "frozen"
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
             log(f"{run.path} is done already")
             return run.result_json()
         log(f"run folder: {run.path}")
         # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
-        precision = pick_precision(settings, device, log, exact=frozen)
+        precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
         model = build_classifier(base.model, settings, len(data.class_names)).to(device)
-        encoded = data.encoded.items()
-        features = {name: frozen_features(model, part, precision, parallel) for name, part in encoded if frozen}
-
-        def predict(model: Model, split: str) -> Floats:
-            return classify(model, data.encoded[split], precision, features.get(split), parallel=parallel)
-
-        def validate(model: Model) -> Scores:
-            return score(predict(model, "valid"), data.encoded["valid"].labels)
-
-        objective, batches = _objective(settings, data, features), _batches(settings, data, base.tokenizer)
-        loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
-        run.train(loop, on_event=on_event, log=log)
-        model = loop.parallel_model.unwrapped()
-        result, predictions = _score_splits(settings, model, data, predict)
-        result |= training_result(loop)
-        manifest = {"data": data.fingerprint(), "tokenizer": base.tokenizer.fingerprint}
-        manifest |= training_manifest(loop, model, precision, frozen=frozen)
+        if settings.is_probe:
+            ended = _fit_probe(run, model, data, settings, log)
+        else:
+            ended = _train(run, model, data, settings, precision, base.tokenizer, on_event, log)
+        result, predictions = _result(settings, data, ended)
+        manifest = {"data": data.fingerprint(), "tokenizer": base.tokenizer.fingerprint, **ended.manifest}
         if settings.prediction_files and parallel.is_main:
             _write_prediction_files(run.path, predictions)
-        checkpoint = Checkpoint(model.cpu(), data.class_names, base.tokenizer, result["temperature"])
+        checkpoint = Checkpoint(ended.model.cpu(), data.class_names, base.tokenizer, result["temperature"])
         run.finish(checkpoint if keep_model else None, result, manifest, predictions)
         return result
+
+
+def _train(
+    run: Run,
+    model: Model,
+    data: Data,
+    settings: FinetuneSettings,
+    precision: torch.dtype,
+    tokenizer: Tokenizer,
+    on_event: OnEvent | None,
+    log: Callable[[str], None],
+) -> Ended:
+    """Train by steps: everything, or the head on the features of a frozen backbone."""
+    frozen, parallel = settings.mode == "frozen", run.parallel
+    features = {
+        name: frozen_features(model, data.encoded[name], precision, parallel) for name in ("train", "valid") if frozen
+    }
+
+    def predict(model: Model, split: str) -> Floats:
+        return classify(model, data.encoded[split], precision, features.get(split), parallel=parallel)
+
+    def validate(model: Model) -> Scores:
+        return score(predict(model, "valid"), data.encoded["valid"].labels)
+
+    objective, batches = _objective(settings, data, features), _batches(settings, data, tokenizer)
+    loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
+    run.train(loop, on_event=on_event, log=log)
+    model = loop.parallel_model.unwrapped()
+    valid = predict(model, "valid")
+    result = {"epochs": settings.epochs if settings.steps is None else None, **training_result(loop)}
+    result["temperature"] = fit_temperature(valid, data.encoded["valid"].labels)
+    predicted, result["cost"] = _predict_test(model, data, precision, parallel)
+    return Ended(model, {"valid": valid, **predicted}, result, training_manifest(loop, model, precision, frozen=frozen))
+
+
+def _fit_probe(run: Run, model: Model, data: Data, settings: FinetuneSettings, log: Callable[[str], None]) -> Ended:
+    """Fit logistic regression on the vectors of the backbone."""
+    probe = fit_probe(model, data.examples, data.encoded, len(data.class_names), settings, log, run.parallel)
+    result = {"steps": None, "temperature": probe.temperature, "tuning": probe.tuning.to_json()}
+    predicted, result["cost"] = _predict_test(probe.model, data, torch.float32, run.parallel)
+    tokens = sum(len(data.encoded[name].ids) for name in ("train", "valid"))
+    layers = sum(p.numel() for p in probe.model.backbone.layers.parameters())
+    manifest = {
+        "parameters": count_parameters(probe.model),
+        "tokens": tokens,
+        "flops": 2.0 * tokens * layers,  # the forward pass alone
+        "precision": "float32",
+    }
+    return Ended(probe.model, {"valid": probe.valid, **predicted}, result, manifest)
+
+
+def _predict_test(
+    model: Model, data: Data, precision: torch.dtype, parallel: Parallel
+) -> tuple[dict[str, Floats], dict[str, Any]]:
+    """Test is read this once, by the whole model; and what it takes to classify a text, from its words to its label."""
+    cost: dict[str, Any] = {"predict_seconds": None, "bytes": 4 * sum(p.numel() for p in model.parameters())}
+    if "test" not in data.encoded:
+        return {}, cost
+    began = time.perf_counter()
+    predicted = classify(model, data.encoded["test"], precision, parallel=parallel)
+    cost["predict_seconds"] = (time.perf_counter() - began + data.encoding_seconds["test"]) / len(predicted)
+    return {"test": predicted}, cost
 
 
 def load_data(
@@ -120,11 +181,14 @@ def load_data(
     class_names = examples["train"].class_names
     if settings.labels is not None:
         examples["train"] = draw_budget(examples["train"], settings.labels, settings.seed)
-    encoded = {name: EncodedExamples.of(examples[name], tokenizer, class_names, window) for name in examples}
-    for name, part in encoded.items():
+    encoded, seconds = {}, {}
+    for name, texts in examples.items():
+        began = time.perf_counter()
+        part = encoded[name] = EncodedExamples.of(texts, tokenizer, class_names, window)
+        seconds[name] = time.perf_counter() - began
         if part.truncated:
             log(f"{name}: {part.truncated} of {len(part)} texts are longer than {window} tokens and were cut")
-    return Data(examples, encoded, class_names)
+    return Data(examples, encoded, class_names, seconds)
 
 
 def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
@@ -201,24 +265,20 @@ def _digest(part: EncodedExamples) -> str:
     return digest.hexdigest()
 
 
-def _score_splits(
-    settings: FinetuneSettings, model: Model, data: Data, predict: Predict
-) -> tuple[dict[str, Any], Predictions]:
-    """The model scored on valid and, this once, on test."""
-    predicted: dict[str, Floats] = {name: predict(model, name) for name in ("valid", "test") if name in data.encoded}
+def _result(settings: FinetuneSettings, data: Data, ended: Ended) -> tuple[dict[str, Any], Predictions]:
+    """What result.json and predictions.parquet hold."""
     result: dict[str, Any] = {
         "valid": None,
         "test": None,
-        **{name: score(rows, data.encoded[name].labels) for name, rows in predicted.items()},
-        "temperature": fit_temperature(predicted["valid"], data.encoded["valid"].labels),
+        **{name: score(rows, data.encoded[name].labels) for name, rows in ended.predicted.items()},
         "mode": settings.mode,
         "weights": "fresh" if settings.mode == "scratch" else f"from {settings.init}",
         "labels": list(data.class_names),
         "rows": {name: len(part) for name, part in data.encoded.items()},
-        "epochs": settings.epochs if settings.steps is None else None,
+        **ended.result,
     }
     rows = {name: part.rows for name, part in data.examples.items()}
-    return result, Predictions.of(data.class_names, rows, predicted)
+    return result, Predictions.of(data.class_names, rows, ended.predicted)
 
 
 def _write_prediction_files(folder: Path, predictions: Predictions) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -91,32 +92,37 @@ def plan_runs(
     `tuned` has the settings that were chosen for arms, by their names.
     """
 
+    given = settings.to_mapping()
+    data = {name: given[name] for name in DATA if name in given}
+    refit = {"refit": True} if settings.refit else {}  # of all labels: a label budget stays what it is
+    own = {arm: arm_settings(settings, arm, bases) for arm in arms}
+    each_seed = range(settings.seed, settings.seed + seeds)
+
     def planned(arm: Arm, budget: int, seed: int | None, values: dict[str, Any], keep: bool = False) -> PlannedRun:
         base = None if arm.base is None else bases[arm.base].fingerprint
         name = "-".join([arm.name.replace(":", "-"), str(budget), *([] if seed is None else [f"seed{seed}"])])
         key = settings_key([values, fingerprints, base])
         return PlannedRun(arm, budget, seed, values, folder / "runs" / f"{name}-{key}", keep)
 
-    given = settings.to_mapping()
-    data = {name: given[name] for name in DATA if name in given}
-    each_seed = range(settings.seed, settings.seed + seeds)
     for kind in KINDS:
         for budget in budgets:
             if budget == all_labels:  # nothing is drawn
-                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data})
+                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data, **refit})
                 continue
             for seed in each_seed:
                 values = {"kind": kind, **data, "labels": budget, "seed": seed}
                 yield planned(Arm(kind, "baseline"), budget, seed, values)
-    for seed in each_seed:
-        for budget in budgets:
-            for arm in arms:
-                chosen = tuned.get(arm.name, {})
-                values = {**arm_settings(settings, arm, bases).to_mapping(), **chosen, "seed": seed}
-                if budget < all_labels:
-                    values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
-                first = seed == settings.seed and budget == max(budgets)
-                yield planned(arm, budget, seed, values, settings.keep_models or first)
+    for arm in arms:
+        if own[arm].is_probe and all_labels in budgets:  # no seed changes it
+            yield planned(arm, all_labels, None, {**own[arm].to_mapping(), **refit}, keep=True)
+    for seed, budget, arm in product(each_seed, budgets, arms):
+        if own[arm].is_probe and budget == all_labels:
+            continue
+        values = {**own[arm].to_mapping(), **tuned.get(arm.name, {}), "seed": seed}
+        if budget < all_labels:
+            values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
+        first = seed == settings.seed and budget == max(budgets)
+        yield planned(arm, budget, seed, values, settings.keep_models or first)
 
 
 def _epochs(settings: CompareSettings, epochs: int, budget: int) -> int:

@@ -93,12 +93,24 @@ class FinetuneSettings(LabelledSettings):
         least=1,
         everyday=True,
     )
+    refit: bool | None = _classifier(
+        None, "A linear probe: once everything is chosen, fit it on train and valid together, not on train alone."
+    )
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it is a linear probe, which is not trained by steps, and which no seed changes."""
+        return self.mode == "frozen" and self.frozen_head == "probe"
 
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
         if not value.get("init"):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
+        if value.get("refit") and (value.get("mode"), value.get("frozen_head")) != ("frozen", "probe"):
+            yield "refit is for a linear probe: add --mode frozen --frozen-head probe, or leave it out"
+        if value.get("refit") and value.get("labels") is not None:
+            yield "refit adds the labels of valid, and labels asks for fewer: leave one of the two out"
 
 
 @dataclass(frozen=True)

@@ -124,13 +124,17 @@ def training_result(loop: Loop) -> dict[str, Any]:
 def training_manifest(loop: Loop, model: Model, precision: torch.dtype, *, frozen: bool = False) -> dict[str, Any]:
     """What manifest.json says of every training; `frozen`: the features of the backbone were computed once."""
     layers = 0 if frozen else sum(p.numel() for p in model.backbone.layers.parameters())
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return {
-        "parameters": {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable},
+        "parameters": count_parameters(model),
         "tokens": loop.tokens,
         "flops": 6.0 * loop.tokens * layers,  # 6 for each token and parameter of the layers
         "precision": "float32" if precision == torch.float32 else "bf16",
     }
+
+
+def count_parameters(model: Model) -> dict[str, int]:
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable}
 
 
 @contextmanager

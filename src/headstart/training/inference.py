@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from headstart.batches.batch import Batch, Batches, Ints
 from headstart.batches.examples import EncodedExamples, length_sorted_batches
+from headstart.config import Pool
 from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
@@ -60,6 +62,26 @@ def frozen_features(model: Model, data: EncodedExamples, precision: torch.dtype,
             features = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)  # (S, D)
         if own:
             out[batch.rows] = features.float()
+    return parallel.all_reduce(out)
+
+
+@torch.no_grad()
+def pooled_layers(
+    model: Model,
+    data: EncodedExamples,
+    choices: Sequence[tuple[int | Literal["all"], Pool]],
+    parallel: Parallel = SINGLE,
+) -> Tensor:
+    """(choices, n, D): each row's vector by a layer (counted from 1, or the mean of `all`) and a pooling."""
+    model.eval()
+    out = torch.zeros(len(choices), len(data), model.config.width, device=model.device)
+    for _, batch, own in _own_batches(data, model.device, parallel):
+        layout = layout_of(batch)
+        states = model.backbone.every_layer(batch.ids, layout, batch.segments)  # L + 1 times (N, D)
+        if own:
+            for k, (layer, pool) in enumerate(choices):
+                state = states[-1] if layer == "all" else states[layer - 1]
+                out[k, batch.rows] = layout.pool(state, pool)
     return parallel.all_reduce(out)
 
 
