@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_union
 
 from headstart.reading.examples import Example, Examples
-from headstart.studies.baselines import INVERSE_REGULARISATION, baseline
+from headstart.runs.tuning import ArmTuning
+from headstart.studies import linear
+from headstart.studies.baselines import baseline
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
+from headstart.studies.tfidf import NGRAMS, TfidfSearch, Weighting, vectorizers
+from tests.studies.example_data import reviews
 
 
 def examples(rows: list[tuple[str, str]]) -> Examples:
@@ -36,7 +43,12 @@ def test_majority_answers_with_the_shares_of_train(tmp_path: Path) -> None:
 def test_tfidf_learns_and_says_what_it_chose(tmp_path: Path) -> None:
     result = baseline("tfidf", SPLITS, {}, tmp_path / "run")
     assert result["test"]["accuracy"] == 1.0
-    assert result["strength"] in INVERSE_REGULARISATION
+    tuning = ArmTuning.from_json(result["tuning"])
+    assert tuning.best is not None
+    assert result["strength"] == tuning.chosen["strength"] in linear.STRENGTHS
+    assert {each.settings["ngrams"] for each in tuning.tried} == NGRAMS.keys()
+    assert result["cost"]["predict_seconds"] > 0
+    assert result["cost"]["bytes"] > 4 * result["features"]
     assert result["rows"] == {"train": 4, "valid": 2, "test": 4}
     assert not (tmp_path / "run" / "model").exists()
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
@@ -52,10 +64,84 @@ def test_the_strength_is_chosen_on_valid_alone(tmp_path: Path) -> None:
     assert second["test"]["accuracy"] == 0.0
 
 
+@pytest.mark.parametrize("ngrams", NGRAMS)
+def test_weights_from_counts_are_those_of_a_vectorizer_of_the_rows(ngrams: str) -> None:
+    """The n-grams of all texts are counted once; a fold still knows nothing of texts that it does not train on."""
+    texts = [text for _, text in reviews(40, 1)]
+    counts = {kind: each.fit_transform(texts) for kind, each in vectorizers().items()}
+    rows, others = np.arange(0, 40, 3), np.arange(1, 40, 3)
+    weighting = Weighting(counts, ngrams, rows)
+    own = {
+        "words": TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", sublinear_tf=True),
+        "characters": TfidfVectorizer(analyzer="char", ngram_range=(2, 5), sublinear_tf=True),
+    }
+    union = make_union(*(own[kind] for kind in NGRAMS[ngrams])).fit([texts[row] for row in rows])
+    for part in (rows, others):
+        expected = union.transform([texts[row] for row in part]).toarray()
+        np.testing.assert_allclose(weighting.apply(counts, part).toarray(), expected, atol=1e-6)
+
+
+def test_a_large_strength_is_fitted_to_its_end_from_the_one_before() -> None:
+    """A path from small to large gives the models that fitting each anew gives."""
+    rows = reviews(120, 2)
+    counts = {kind: each.fit_transform([text for _, text in rows]) for kind, each in vectorizers().items()}
+    labels = np.array([label == "pos" for label, _ in rows]).astype(np.int64)
+    fold = TfidfSearch(counts, labels, 2).fold("words", np.arange(80), np.arange(80, 120))
+    path = linear.try_strengths([fold], 1.0, {}, 2)
+    anew = [linear.logistic_regression(balanced=False)]
+    for attempt in path:
+        alone = linear.try_strength([fold], anew, attempt.settings["strength"], {}, 2)
+        anew = [linear.logistic_regression(balanced=False)]
+        np.testing.assert_allclose(attempt.log_probabilities, alone.log_probabilities, rtol=0.05, atol=0.01)
+
+
+def test_characters_are_chosen_where_they_know_more(tmp_path: Path) -> None:
+    """Every word is new, and its ending says the class."""
+    draw = random.Random(0)
+
+    def word(label: str) -> str:
+        return "".join(draw.choices("bcdfgklm", k=6)) + {"a": "on", "b": "it"}[label]
+
+    parts = {name: [(label, word(label)) for label in "ab" * count] for name, count in PARTS.items()}
+    result = baseline("tfidf", {name: examples(rows) for name, rows in parts.items()}, {}, tmp_path / "run")
+    assert result["tuning"]["chosen"]["ngrams"] != "words"
+    assert result["test"]["accuracy"] == 1.0
+    assert {each["rows"] for each in result["tuning"]["tried"]} == {90}  # held out once each
+
+
+PARTS = {"train": 30, "valid": 15, "test": 10}
+
+
+def test_refit_fits_on_valid_too_and_scores_it_held_out(tmp_path: Path) -> None:
+    """What only valid has shows in test, and the score of valid stays that of a model of train."""
+    splits = {
+        "train": examples([("a", f"red {i}") for i in range(9)] + [("b", f"blue {i}") for i in range(9)]),
+        "valid": examples([("a", "scarlet"), ("b", "navy"), ("b", "navy blue"), ("a", "scarlet red")]),
+        "test": examples([("a", "scarlet scarlet"), ("b", "navy navy")] * 2),
+    }
+    plain, refit = (baseline("tfidf", splits, given, tmp_path / str(len(given))) for given in ({}, {"refit": True}))
+    assert refit["tuning"]["chosen"] == plain["tuning"]["chosen"]
+    assert refit["valid"] == plain["valid"]
+    assert refit["test"]["loss"] < plain["test"]["loss"]
+    assert refit["test"]["accuracy"] == 1.0
+    assert refit["features"] > plain["features"]
+
+
+def test_refit_counts_valid_for_the_majority(tmp_path: Path) -> None:
+    refit = baseline("majority", SPLITS, {"refit": True}, tmp_path / "run")
+    assert refit["test"]["loss"] == pytest.approx(-(3 * np.log(2 / 6) + np.log(4 / 6)) / 4)
+    assert refit["valid"]["loss"] == pytest.approx(-(np.log(0.75) + np.log(0.25)) / 2)
+
+
 def test_a_budget_trains_on_fewer(tmp_path: Path) -> None:
     result = baseline("majority", SPLITS, {"labels": 2, "seed": 0}, tmp_path / "run")
     assert result["rows"]["train"] == 2
     assert result["test"]["loss"] == pytest.approx(np.log(2))
+
+
+def test_a_budget_chooses_on_valid_alone(tmp_path: Path) -> None:
+    result = baseline("tfidf", SPLITS, {"labels": 2, "seed": 0}, tmp_path / "run")
+    assert {each["rows"] for each in result["tuning"]["tried"]} == {2}
 
 
 def test_cls_books_is_where_others_have_it(data: Path, tmp_path: Path) -> None:

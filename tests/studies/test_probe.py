@@ -131,6 +131,9 @@ def test_it_finds_the_layer_and_the_pooling_that_know_the_labels(planted: Source
     probe = fit(model, rows, (projected > np.median(projected)).astype(int), train=500)
     assert (probe.tuning.chosen["layer"], probe.tuning.chosen["pool"]) == planted
     assert probe.tuning.best.accuracy > 0.95
+    assert probe.tuning.best.rows == 600
+    settings = [each.settings for each in probe.tuning.tried]
+    assert all(settings.count(each) == 1 for each in settings)
     assert len({(each.settings["layer"], each.settings["pool"]) for each in probe.tuning.tried}) == 4 * 3
 
 

@@ -41,7 +41,7 @@ class ArmTuning:
         return bool(self.tried) and all(each.error for each in self.tried)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "tried": [asdict(each) for each in self.tried], "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ArmTuning:

@@ -24,11 +24,11 @@ from headstart.studies.folds import Fold, choose_folds
 
 Ints = NDArray[np.int64]
 Features = Any  # (n, D), a numpy array or a scipy sparse matrix
-SCREENING_ROWS = 2000  # texts on which sets of features are screened
-HELD_OUT = 3  # one text in so many of them is held out
+HELD_OUT = 3  # of the texts on which features are screened, one in so many is held out
 STRENGTHS = tuple(float(f"{digit}e{power}") for power in range(-7, 6) for digit in (1, 3))  # all that may be tried
 PATIENCE = 2  # strengths beyond the best one that are tried in vain
 ENOUGH = 3000  # held-out texts, after which no more folds are taken: time and memory stay bounded
+TOLERANCES = (1e-7, 1e-4)  # of the gradient: what float32 can tell, and what is always enough
 TINY = 1e-12  # the probability of a class that no text of train has
 ALPHA = 0.05
 
@@ -82,9 +82,14 @@ def logistic_regression(strength: float = 1.0, *, balanced: bool) -> Any:
 
 
 def fit(model: Any, features: Features, labels: Ints) -> Any:
-    """Fit a model of `logistic_regression`, from its coefficients where it has some."""
+    """Fit a model of `logistic_regression`, from its coefficients where it has some.
+
+    The gradient of the penalty is the coefficients divided by C n: with a tolerance above it, a large C would stop at
+    the coefficients of the C before it.
+    """
     from sklearn.exceptions import ConvergenceWarning
 
+    model.set_params(tol=float(np.clip(0.1 / (model.C * len(labels)), *TOLERANCES)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # after 1,000 iterations it is as good as it will be
         return model.fit(features, labels)
@@ -153,9 +158,11 @@ def tuning_of(chosen: Attempt, screened: Sequence[Attempt], finalists: Sequence[
     """The record of a search: a few sets of features were screened, and the best of them tried on all folds."""
     others = [attempt for attempt in finalists if attempt is not chosen]
     p_values = p_values_against_best(chosen.correct, [attempt.correct for attempt in others])
+    repeated = [attempt.settings for attempt in finalists]
+    only_screened = [attempt for attempt in screened if attempt.settings not in repeated]
     return ArmTuning(
         chosen=chosen.settings,
-        tried=tuple(attempt.tried() for attempt in (*screened, *finalists)),
+        tried=tuple(attempt.tried() for attempt in (*only_screened, *finalists)),
         seconds=seconds,
         as_good=sum(p >= ALPHA for p in p_values),
     )
@@ -178,12 +185,12 @@ def fold_rows(train: Examples, valid: Examples, *, whole: bool = True) -> list[t
     return result
 
 
-def screening_rows(train: Ints, valid: Ints, rows: Sequence[Example]) -> tuple[Ints, Ints]:
-    """A sample of a fold, drawn by what the texts say, so that the order of the rows does not matter."""
-    held_out = min(len(valid), SCREENING_ROWS // HELD_OUT)
+def screening_rows(train: Ints, valid: Ints, rows: Sequence[Example], count: int) -> tuple[Ints, Ints]:
+    """So many rows of a fold, drawn by what the texts say, so that the order of the rows does not matter."""
+    held_out = min(len(valid), count // HELD_OUT)
 
-    def sample(part: Ints, count: int) -> Ints:
+    def sample(part: Ints, size: int) -> Ints:
         hashes = np.array([content_hash(rows[index].content) for index in part], dtype=np.uint64)
-        return part[np.sort(np.argsort(hashes, kind="stable")[:count])]
+        return part[np.sort(np.argsort(hashes, kind="stable")[:size])]
 
-    return sample(train, SCREENING_ROWS - held_out), sample(valid, held_out)
+    return sample(train, count - held_out), sample(valid, held_out)

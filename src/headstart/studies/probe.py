@@ -31,6 +31,7 @@ from headstart.training.inference import pooled_layers
 
 START = 1e-3  # the strength that the search begins with
 SCREENING_STRENGTH = 1e-2
+SCREENING_ROWS = 2000
 FINALISTS = 3  # layers and poolings that are tried on all folds
 Vectors = NDArray[np.float32]  # (n, D)
 
@@ -117,7 +118,7 @@ def fit_probe(
     count = len(encoded["train"])
     joined = EncodedExamples.joined([encoded["train"], encoded["valid"]])
     folds = linear.fold_rows(examples["train"], examples["valid"], whole=settings.labels is None)
-    sample = linear.screening_rows(*folds[0], (*examples["train"].rows, *examples["valid"].rows))
+    sample = linear.screening_rows(*folds[0], (*examples["train"].rows, *examples["valid"].rows), SCREENING_ROWS)
     texts = FrozenTexts(base, joined, classes, settings.balanced, parallel)
     chosen, vectors, tuning = choose(texts, sources(base.config, settings), sample, folds)
     log(f"linear probe: {chosen.summary}")

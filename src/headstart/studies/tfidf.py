@@ -1,0 +1,154 @@
+"""TF-IDF and logistic regression, chosen on held-out texts: which n-grams, and how strong the regularisation.
+
+The n-grams of train and valid are counted once. What a fold, or train alone, would have made of them (which n-grams
+there are, and how rare each is) follows from the counts of its rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart.metrics import Floats, fit_temperature
+from headstart.reading.examples import Examples
+from headstart.runs.tuning import ArmTuning
+from headstart.studies import linear
+from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
+
+NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
+START = 0.3  # the strength that the search begins with
+SCREENING_STRENGTHS = (3.0, 30.0)
+SCREENING_ROWS = 4000  # of each fold
+
+
+def vectorizers() -> dict[str, Any]:
+    """Counts of words (1 and 2 in a row; a punctuation mark is a word), and of characters (2 to 5 in a row)."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
+    return {"words": words, "characters": CountVectorizer(analyzer="char", ngram_range=(2, 5), dtype=np.float32)}
+
+
+class Weighting:
+    """From counts to TF-IDF, by the n-grams of some rows: the same numbers as `TfidfVectorizer` fitted on them."""
+
+    def __init__(self, counts: Mapping[str, Any], ngrams: str, rows: Ints) -> None:
+        from sklearn.feature_extraction.text import TfidfTransformer
+
+        self.parts = []  # (kind, the columns that these rows have, their weights)
+        for kind in NGRAMS[ngrams]:
+            own = counts[kind][rows]
+            columns = np.flatnonzero(own.getnnz(axis=0))
+            self.parts.append((kind, columns, TfidfTransformer(sublinear_tf=True).fit(own[:, columns])))
+
+    def apply(self, counts: Mapping[str, Any], rows: Ints | None = None) -> Features:
+        from scipy.sparse import hstack
+
+        picked = {kind: counts[kind] if rows is None else counts[kind][rows] for kind, _, _ in self.parts}
+        return hstack([idf.transform(picked[kind][:, columns]) for kind, columns, idf in self.parts], format="csr")
+
+
+@dataclass(frozen=True)
+class FittedTfidf:
+    """The linear model, how it was chosen, and what it says of valid."""
+
+    vectorizers: Mapping[str, Any]
+    weighting: Weighting
+    regression: Any
+    classes: int
+    tuning: ArmTuning
+    strength: float
+    valid: Floats  # (n, C) log-probabilities, from a model of train alone
+    temperature: float
+
+    def predict(self, texts: Sequence[str]) -> Floats:
+        counts = {kind: self.vectorizers[kind].transform(texts) for kind, _, _ in self.weighting.parts}
+        return linear.log_probabilities(self.regression, self.weighting.apply(counts), self.classes)
+
+    @property
+    def size(self) -> int:
+        """How many n-grams it knows."""
+        return sum(len(columns) for _, columns, _ in self.weighting.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Of the coefficients and the weights of the n-grams in float32, and of the n-grams themselves."""
+        numbers = self.regression.coef_.size + self.regression.intercept_.size + self.size
+        text = sum(
+            sum(len(ngram.encode()) for ngram in self.vectorizers[kind].get_feature_names_out()[columns])
+            for kind, columns, _ in self.weighting.parts
+        )
+        return int(4 * numbers + text)
+
+
+def fit_tfidf(
+    train: Examples,
+    valid: Examples,
+    labels: Mapping[str, Ints],
+    classes: int,
+    *,
+    whole: bool = True,
+    refit: bool = False,
+) -> FittedTfidf:
+    """Choose n-grams and strength, and fit them on train; or, with `refit`, on train and valid.
+
+    Where train is not the `whole` of it but a label budget, valid alone is chosen on.
+    """
+    rows = (*train.rows, *valid.rows)
+    y = np.concatenate([labels["train"], labels["valid"]])
+    counting = vectorizers()
+    counts = {kind: each.fit_transform([row.content for row in rows]) for kind, each in counting.items()}
+    search = TfidfSearch(counts, y, classes)
+    folds = linear.fold_rows(train, valid, whole=whole)
+    sample = [linear.screening_rows(*fold, rows, SCREENING_ROWS) for fold in folds]
+    chosen, tuning = search.choose(sample, folds)
+    train_rows, valid_rows = np.split(np.arange(len(rows)), [len(train.rows)])
+    weighting, regression = search.fit(chosen, train_rows)
+    predicted = linear.log_probabilities(regression, weighting.apply(counts, valid_rows), classes)
+    temperature = fit_temperature(predicted, labels["valid"])
+    if refit:
+        temperature = fit_temperature(chosen.log_probabilities, chosen.labels)
+        weighting, regression = search.fit(chosen, np.arange(len(rows)))
+    strength = chosen.settings["strength"]
+    return FittedTfidf(counting, weighting, regression, classes, tuning, strength, predicted, temperature)
+
+
+@dataclass(frozen=True)
+class TfidfSearch:
+    """The n-grams of all texts, counted, and their labels."""
+
+    counts: Mapping[str, Any]
+    labels: Ints
+    classes: int
+
+    def fold(self, ngrams: str, train: Ints, valid: Ints) -> FoldFeatures:
+        weighting = Weighting(self.counts, ngrams, train)
+        features = (weighting.apply(self.counts, rows) for rows in (train, valid))
+        return FoldFeatures(next(features), self.labels[train], next(features), self.labels[valid])
+
+    def choose(
+        self, sample: Sequence[tuple[Ints, Ints]], folds: Sequence[tuple[Ints, Ints]]
+    ) -> tuple[Attempt, ArmTuning]:
+        """Which n-grams, at a few strengths on a sample of each fold; then the strength, on the whole of the folds."""
+        began = time.perf_counter()
+        screened = []
+        for ngrams in NGRAMS:
+            features = [self.fold(ngrams, *rows) for rows in sample]
+            models = [linear.logistic_regression(balanced=False) for _ in sample]
+            screened += [
+                linear.try_strength(features, models, c, {"ngrams": ngrams}, self.classes) for c in SCREENING_STRENGTHS
+            ]
+        ngrams = linear.best_of(screened).settings["ngrams"]
+        features = [self.fold(ngrams, *rows) for rows in folds]
+        attempts = linear.try_strengths(features, START, {"ngrams": ngrams}, self.classes)
+        chosen = linear.best_of(attempts)
+        return chosen, linear.tuning_of(chosen, screened, attempts, time.perf_counter() - began)
+
+    def fit(self, chosen: Attempt, rows: Ints) -> tuple[Weighting, Any]:
+        weighting = Weighting(self.counts, chosen.settings["ngrams"], rows)
+        regression = linear.logistic_regression(chosen.settings["strength"], balanced=False)
+        return weighting, linear.fit(regression, weighting.apply(self.counts, rows), self.labels[rows])
