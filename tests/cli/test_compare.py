@@ -106,7 +106,8 @@ def test_a_recipe_for_fine_tuning_will_do(tmp_path: Path) -> None:
 
 
 def planned(arm: str, labels: int, folder: Path) -> PlannedRun:
-    return PlannedRun(Arm(arm, "full", "x"), labels, 0, {}, folder, False)
+    settings = {"frozen_head": "probe"} if arm == "frozen" else {}
+    return PlannedRun(Arm(arm, "baseline" if arm == "tfidf" else "full", "x"), labels, 0, settings, folder, False)
 
 
 def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
@@ -121,9 +122,9 @@ def test_the_time_left_is_reckoned_by_arm_and_budget(tmp_path: Path) -> None:
     assert summary([*done, *rest], 1) == "2 of 5 runs done, about 2 min left"
     assert summary([*done, *rest], 2) == "2 of 5 runs done, about 60 s left"
     assert summary([progress("full", 100, 0.0, 0.0)], 1) == "0 of 1 runs done"
-    # A baseline is done in no time, and the others will not be.
-    first = [progress("tfidf", 100, 1.0, 0.2), progress("full", 100, 0.0, 0.0)]
-    assert summary(first, 1) == "1 of 2 runs done"
+    # A baseline and a linear probe are done in no time, and the others will not be.
+    first = [progress("tfidf", 100, 1.0, 0.2), progress("frozen", 100, 1.0, 2.0), progress("full", 100, 0.0, 0.0)]
+    assert summary(first, 1) == "2 of 3 runs done"
     assert summary(first[:1], 1) == "1 of 1 runs done"
 
 

@@ -183,14 +183,14 @@ def _count(runs: Sequence[RunProgress]) -> str:
 def seconds_left(runs: Sequence[RunProgress]) -> float | None:
     """An estimate for the remaining runs, by arm and budget where one is done or running.
 
-    None while there is nothing to estimate from: a baseline says nothing about training.
+    None while there is nothing to estimate from: a baseline or a linear probe says nothing about training.
     """
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for run in runs:
         if run.share > 0.02:
             seconds[run.group].append(run.seconds / run.share)
     means = {group: fmean(values) for group, values in seconds.items()}
-    trained = [mean for (name, _), mean in means.items() if name not in ("majority", "tfidf")]
+    trained = [means[group] for group in {run.group for run in runs if run.planned.by_steps} & means.keys()]
     if not trained and any(run.group not in means for run in runs):
         return None
     slowest = max(trained, default=0.0)

@@ -185,12 +185,19 @@ def fold_rows(train: Examples, valid: Examples, *, whole: bool = True) -> list[t
     return result
 
 
-def screening_rows(train: Ints, valid: Ints, rows: Sequence[Example], count: int) -> tuple[Ints, Ints]:
-    """So many rows of a fold, drawn by what the texts say, so that the order of the rows does not matter."""
-    held_out = min(len(valid), count // HELD_OUT)
+def sample_folds(folds: Sequence[tuple[Ints, Ints]], rows: Sequence[Example], count: int) -> list[tuple[Ints, Ints]]:
+    """So many rows of the folds, drawn by what the texts say, so that the order of the rows does not matter.
+
+    Of several folds, each row is still held out once. Of a single one, one row in three is held out.
+    """
 
     def sample(part: Ints, size: int) -> Ints:
         hashes = np.array([content_hash(rows[index].content) for index in part], dtype=np.uint64)
-        return part[np.sort(np.argsort(hashes, kind="stable")[:size])]
+        return np.sort(part[np.argsort(hashes, kind="stable")[:size]])
 
-    return sample(train, count - held_out), sample(valid, held_out)
+    if len(folds) == 1:
+        train, valid = folds[0]
+        held_out = min(len(valid), count // HELD_OUT)
+        return [(sample(train, count - held_out), sample(valid, held_out))]
+    kept = sample(np.concatenate(folds[0]), count)
+    return [(np.intersect1d(train, kept), np.intersect1d(valid, kept)) for train, valid in folds]

@@ -42,6 +42,11 @@ class PlannedRun:
         return (RunFolder(self.folder).manifest().seconds or 0.0) if RunFolder(self.folder).done else 0.0
 
     @property
+    def by_steps(self) -> bool:
+        """Whether it is trained by steps, as a baseline and a linear probe are not."""
+        return self.arm.mode != "baseline" and self.settings.get("frozen_head") != "probe"
+
+    @property
     def failure_file(self) -> Path:
         """Where the error of a failed try is written: beside the run, which is to be tried again."""
         return self.folder.parent / ".failed" / f"{self.folder.name}.json"

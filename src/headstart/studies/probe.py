@@ -118,7 +118,7 @@ def fit_probe(
     count = len(encoded["train"])
     joined = EncodedExamples.joined([encoded["train"], encoded["valid"]])
     folds = linear.fold_rows(examples["train"], examples["valid"], whole=settings.labels is None)
-    sample = linear.screening_rows(*folds[0], (*examples["train"].rows, *examples["valid"].rows), SCREENING_ROWS)
+    sample = linear.sample_folds(folds, (*examples["train"].rows, *examples["valid"].rows), SCREENING_ROWS)
     texts = FrozenTexts(base, joined, classes, settings.balanced, parallel)
     chosen, vectors, tuning = choose(texts, sources(base.config, settings), sample, folds)
     log(f"linear probe: {chosen.summary}")
@@ -145,21 +145,24 @@ def sources(config: ModelConfig, settings: FinetuneSettings) -> list[Source]:
 
 
 def choose(
-    texts: FrozenTexts, sources: Sequence[Source], sample: tuple[Ints, Ints], folds: Sequence[tuple[Ints, Ints]]
+    texts: FrozenTexts,
+    sources: Sequence[Source],
+    sample: Sequence[tuple[Ints, Ints]],
+    folds: Sequence[tuple[Ints, Ints]],
 ) -> tuple[Attempt, Vectors, ArmTuning]:
     """What does best on the held-out texts of the folds, with its vectors of all texts, and the record of the search.
 
-    `sample` are the rows to screen on, to train and to score: few, since every source has a vector for each of them.
+    `sample` has the rows of the folds to screen on: few, since every source has a vector for each of them.
     """
     began = time.perf_counter()
-    rows = np.concatenate(sample)
+    rows = np.unique(np.concatenate([part for fold in sample for part in fold]))
     few, others = texts.take(rows), np.setdiff1d(np.arange(len(texts.encoded)), rows)
     few_vectors = few.vectors(sources)
-    fold = np.split(np.arange(len(rows)), [len(sample[0])])
+    few_folds = [(np.searchsorted(rows, train), np.searchsorted(rows, valid)) for train, valid in sample]
     screened = []
     for source in sources:
-        features = few.folds(few_vectors[source], [(fold[0], fold[1])])
-        models = [linear.logistic_regression(balanced=texts.balanced)]
+        features = few.folds(few_vectors[source], few_folds)
+        models = [linear.logistic_regression(balanced=texts.balanced) for _ in features]
         screened.append(linear.try_strength(features, models, SCREENING_STRENGTH, source._asdict(), texts.classes))
     order = sorted(range(len(sources)), key=lambda k: screened[k].rank)
     finalists = [sources[k] for k in order[:FINALISTS]]

@@ -22,7 +22,7 @@ from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
 START = 0.3  # the strength that the search begins with
 SCREENING_STRENGTHS = (3.0, 30.0)
-SCREENING_ROWS = 4000  # of each fold
+SCREENING_ROWS = 4000
 
 
 def vectorizers() -> dict[str, Any]:
@@ -104,8 +104,7 @@ def fit_tfidf(
     counts = {kind: each.fit_transform([row.content for row in rows]) for kind, each in counting.items()}
     search = TfidfSearch(counts, y, classes)
     folds = linear.fold_rows(train, valid, whole=whole)
-    sample = [linear.screening_rows(*fold, rows, SCREENING_ROWS) for fold in folds]
-    chosen, tuning = search.choose(sample, folds)
+    chosen, tuning = search.choose(linear.sample_folds(folds, rows, SCREENING_ROWS), folds)
     train_rows, valid_rows = np.split(np.arange(len(rows)), [len(train.rows)])
     weighting, regression = search.fit(chosen, train_rows)
     predicted = linear.log_probabilities(regression, weighting.apply(counts, valid_rows), classes)
