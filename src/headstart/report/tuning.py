@@ -36,6 +36,11 @@ def tuning(study: Study) -> Section | None:
         "read. “As good” counts the other settings that are not significantly worse than the chosen ones: where they "
         "are many, the choice matters little."
     )
+    if any(len({each.rows for each in tuning.tried}) > 1 for tuning in arms.values()):
+        words += (
+            " Many combinations were tried on some of these texts, and the best of them on more, by which they were "
+            "chosen: scores on different numbers of texts cannot be compared."
+        )
     head = ("arm", "~chosen", ">held-out accuracy", ">tried", ">as good", ">seconds", "~notes")
     summary = Table(head, tuple(_summary(name, each) for name, each in arms.items()))
     figures = tuple(_figure(name, each) for name, each in arms.items() if len(_learning_rates(each)) > 1)
