@@ -116,7 +116,7 @@ def looks(regime: Regime, studies: int) -> Row:
 
 def large_studies() -> Iterator[Regime]:
     for generator in GENERATORS:
-        for items in (400, 2000, 5000):
+        for items in (400, 2000, 5000) if generator == "latent" else (2000,):
             for seeds, sd in ((3, 0.005), (5, 0.005), (5, 0.02), (10, 0.01)):
                 yield Regime(generator, (seeds, seeds, 1), items, (sd, sd, 0.0))
 
@@ -167,15 +167,14 @@ class Curve:
 def curves() -> Iterator[Curve]:
     for name in CURVES:
         for spacing in (2, 3, 4):
-            for items, seeds, sd in ((400, 3, 0.01), (2000, 5, 0.01), (2000, 5, 0.0)):
+            for items, seeds, sd in ((400, 3, 0.01), (2000, 5, 0.01)):
                 yield Curve(name, spacing, seeds, items, sd)
 
 
 def worth(curve: Curve, studies: int) -> Row:
-    """With the truth at three places between the second and the third budget: the worst, and the mean of medians."""
-    results = [_worth(curve, share, studies // 4) for share in (0.15, 0.5, 0.85)]
-    held, middle = min(each[0] for each in results), float(np.mean([each[1] for each in results]))
-    return f"| {curve} | {held:.1f} | {middle:.2f} |", held < 93
+    """With the truth at three places between the second and the third budget."""
+    held, ratio = np.mean([_worth(curve, share, studies // 3) for share in (0.15, 0.5, 0.85)], axis=0)
+    return f"| {curve} | {held:.1f} | {ratio:.2f} |", bool(held < 94)
 
 
 def _worth(curve: Curve, share: float, studies: int) -> tuple[float, float]:

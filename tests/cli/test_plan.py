@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headstart.runs.study import StudyFolder
 from tests.cli.command_line import run
+from tests.studies.test_looks import comparison, study
 
 
 @pytest.fixture
@@ -35,6 +37,18 @@ def test_json_has_every_number(reviews: Path) -> None:
     )
     assert (plan["rows"], plan["seeds"], plan["matters"]) == (rows, 4, 0.05)
     assert [*plan["questions"][0]["detectable"]] == ["3", "4", "5", "8"]
+
+
+def test_a_study(tmp_path: Path) -> None:
+    """Its own test rows and variances."""
+    pilot = comparison(study(np.random.default_rng(0), [0.8, 0.78, 0.8], 300, 0.01), 5)
+    StudyFolder(tmp_path).write_settings({"study": "compare"})
+    StudyFolder(tmp_path).write_comparison(pilot)
+    result = run("plan", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("300 test rows")
+    assert "full - scratch" in result.stdout and "full - tfidf" in result.stdout
+    assert f"measured in {tmp_path}" in result.stdout
 
 
 def test_a_study_that_is_not_done(tmp_path: Path) -> None:

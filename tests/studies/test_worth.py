@@ -45,14 +45,16 @@ def test_a_budget_that_is_not_significantly_worse_ends_it() -> None:
     assert least_worth(curve(0.5, 0.7, 0.6, 0.9), exact(0.7, 100_000)) < 200  # type: ignore[arg-type, operator]
 
 
-@pytest.mark.parametrize("shape", [[0.5, 0.52, 0.7, 0.75], [0.5, 0.68, 0.72, 0.74]])
-def test_neither_the_chord_nor_the_line_before_is_exceeded(shape: list[float]) -> None:
-    """At 0.69 a curve that starts to rise is bound by its chord, one that flattens by the line before."""
-    low = least_worth(curve(*shape), exact(0.69, 100_000))  # type: ignore[arg-type]
+def test_a_curve_that_flattens_lies_below_the_line_before() -> None:
+    """18 points for the doubling before: 0.69 is reached after 1 of them at the earliest."""
+    low = least_worth(curve(0.5, 0.68, 0.72, 0.74), exact(0.69, 100_000))  # type: ignore[arg-type]
     assert low is not None
-    chord = exp(log(200) + log(2) * (0.69 - shape[1]) / (shape[2] - shape[1]))
-    line = exp(log(200) + log(2) * (0.69 - shape[1]) / (shape[1] - shape[0]))
-    assert low <= min(chord, line)
+    assert 200 < low <= exp(log(200) + log(2) / 18)
+
+
+def test_a_curve_that_gets_steeper_may_rise_anywhere() -> None:
+    assert least_worth(curve(0.5, 0.52, 0.7, 0.75), exact(0.69, 100_000)) == 200  # type: ignore[arg-type]
+    assert least_worth(curve(0.5, 0.52, 0.7, 0.75), exact(0.51, 100_000)) == 100  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("budgets", [[], [200, 100], [100, 100], [0, 100]])
@@ -62,14 +64,18 @@ def test_budgets_rise(budgets: list[int]) -> None:
 
 
 @pytest.mark.parametrize("spacing", [2, 4])
-def test_at_least_holds_on_a_concave_curve(spacing: int) -> None:
-    """A power law; the truth, 200 labels, lies between two budgets."""
+@pytest.mark.parametrize("shape", ["power law", "sigmoid"])
+def test_at_least_holds_in_95_of_100_studies(spacing: int, shape: str) -> None:
+    """The truth, 200 labels, lies between two budgets."""
     rng = np.random.default_rng(17)
     budgets = [round(200 * spacing**power) for power in (-1.5, -0.5, 0.5, 1.5)]
-    accuracies = [0.9 - 0.4 * (50 / budget) ** 0.5 for budget in (*budgets, 200)]
+    accuracies = [
+        0.9 - 0.4 * (50 / budget) ** 0.5 if shape == "power law" else 0.5 + 0.35 / (1 + (300 / budget) ** 2)
+        for budget in (*budgets, 200)
+    ]
     lows = []
-    for _ in range(150):
+    for _ in range(80):
         *reference, arm = simulated(rng, accuracies, 5, 500, 0.01)
         lows.append(least_worth([*zip(budgets, reference, strict=True)], arm) or 0)
     assert np.mean([low <= 200 for low in lows]) >= 0.95
-    assert np.mean([low >= budgets[0] for low in lows]) >= 0.5  # it is not silent
+    assert np.mean([low > 0 for low in lows]) >= 0.5  # it is not silent

@@ -4,15 +4,15 @@ More labels do not make the reference worse. So if it is worse than the arm with
 budgets are tested from the smallest up until one is not significantly worse. The first test that could be wrong
 is wrong in at most 5 of 100 studies, and so is the answer.
 
-Between the last budget that is worse and the next the learning curve is not known. Over the logarithm of the labels it
-may lie above the chord of the two, where it flattens, or below it, where it starts to rise. It is taken to lie below
-the higher of the chord and the line through the two budgets before (between the first two: through the two after), and
-the arm must be significantly better than both.
+Between the last budget that is worse and the next, the learning curve over the logarithm of the labels is not known.
+One that flattens lies below the line through the two budgets before (between the first two: through the two after), and
+the arm must be significantly better than that line. One that gets steeper may rise anywhere in between: nothing is read
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import exp, log
 
 import numpy as np
@@ -39,25 +39,25 @@ def least_worth(curve: Curve, arm: ArmPredictions) -> float | None:
     last = (worse.index(False) if False in worse else len(worse)) - 1
     if last < 0:
         return None
-    if last == len(curve) - 1 or len(curve) < LEAST_BUDGETS:
-        return float(budgets[last])
     logs = [log(budget) for budget in budgets]
+    if last == len(curve) - 1 or len(curve) < LEAST_BUDGETS or not _flattens(logs, points, last):
+        return float(budgets[last])
+    i, j = (last - 1, last) if last > 0 else (1, 2)
     low = logs[last]
     for x in np.linspace(logs[last], logs[last + 1], STEPS + 1)[1:-1]:
-        if not all(_is_better(arm, bound) for bound in _upper_bounds(logs, points, last, float(x))):
+        share = float(x - logs[i]) / (logs[j] - logs[i])  # beyond 0 to 1: the line is extended
+        if not _is_better(arm, [(1 - share, points[i]), (share, points[j])]):
             break
         low = float(x)
     return exp(low)
 
 
-def _upper_bounds(
-    logs: Sequence[float], points: Sequence[ArmPredictions], last: int, x: float
-) -> Iterator[list[tuple[float, ArmPredictions]]]:
-    """Weighted sums of the points whose higher one the curve does not exceed at x, between `last` and the next."""
-    neighbours = (last - 1, last) if last > 0 else (last + 1, last + 2)
-    for i, j in ((last, last + 1), neighbours):
-        share = (x - logs[i]) / (logs[j] - logs[i])  # beyond 0 to 1 where the line is extended
-        yield [(1 - share, points[i]), (share, points[j])]
+def _flattens(logs: Sequence[float], points: Sequence[ArmPredictions], last: int) -> bool:
+    """Whether the curve is no steeper after the middle one of three points, two of them `last` and the next."""
+    first = max(last - 1, 0)
+    accuracies = [float(each.contributions[0].mean()) for each in points[first : first + 3]]
+    before, after = np.diff(accuracies) / np.diff(logs[first : first + 3])
+    return bool(after <= before)
 
 
 def _is_better(arm: ArmPredictions, reference: Sequence[tuple[float, ArmPredictions]]) -> bool:
