@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ from headstart.studies.folds import Fold, choose_folds
 Ints = NDArray[np.int64]
 Features = Any  # (n, D), a numpy array or a scipy sparse matrix
 HELD_OUT = 3  # of the texts on which features are screened, one in so many is held out
-STRENGTHS = tuple(float(f"{digit}e{power}") for power in range(-7, 6) for digit in (1, 3))  # all that may be tried
-PATIENCE = 2  # strengths beyond the best one that are tried in vain
-ENOUGH = 3000  # held-out texts, after which no more folds are taken: time and memory stay bounded
+STRENGTHS = tuple(float(f"{digit}e{power}") for power in range(-7, 4) for digit in (1, 3))  # all that may be tried
+ENOUGH = 2000  # held-out texts, after which no more folds are taken: time and memory stay bounded
+ENOUGH_LOWER = 0.98  # times the loss so far: a loss above it has not fallen
 TOLERANCES = (1e-7, 1e-4)  # of the gradient: what float32 can tell, and what is always enough
 TINY = 1e-12  # the probability of a class that no text of train has
 ALPHA = 0.05
@@ -43,7 +44,7 @@ class FoldFeatures:
     valid_labels: Ints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attempt:
     """Settings, and the log-probabilities (n, C) that they gave for the held-out texts of all folds, fold by fold."""
 
@@ -57,11 +58,14 @@ class Attempt:
         right: NDArray[np.bool_] = self.log_probabilities.argmax(1) == self.labels
         return right
 
+    @cached_property
+    def loss(self) -> float:
+        return score(self.log_probabilities, self.labels)["loss"]
+
     @property
     def rank(self) -> tuple[float, float]:
         """The smaller, the better: by accuracy, and by loss where that is equal."""
-        scores = score(self.log_probabilities, self.labels)
-        return -scores["accuracy"], scores["loss"]
+        return -float(self.correct.mean()), self.loss
 
     @property
     def summary(self) -> str:
@@ -117,16 +121,22 @@ def weights(model: Any) -> tuple[Floats, Floats]:
 def try_strengths(
     folds: Sequence[FoldFeatures], start: float, settings: Mapping[str, Any], classes: int, *, balanced: bool = False
 ) -> list[Attempt]:
-    """Strengths from `start` upwards until they are past the best; and downwards, where the start is the best."""
+    """Strengths from `start` upwards until the loss no longer falls; downwards too, if the start is the best.
+
+    The loss falls and rises once as C grows, where accuracy goes up and down by single texts. It has stopped falling
+    where two strengths in a row are not 2 % below all before them.
+    """
     start_index = STRENGTHS.index(start)
     attempts: list[Attempt] = []
     for strengths in (STRENGTHS[start_index:], STRENGTHS[:start_index][::-1]):
         models = [logistic_regression(balanced=balanced) for _ in folds]
+        losses = [attempt.loss for attempt in attempts[:1]]
         for c in strengths:
             attempts.append(try_strength(folds, models, c, settings, classes))
-            if all(each.rank > best_of(attempts).rank for each in attempts[-PATIENCE:]):
+            losses.append(attempts[-1].loss)
+            if len(losses) > 2 and min(losses[-2:]) > ENOUGH_LOWER * min(losses[:-2]):
                 break
-        if best_of(attempts) is not attempts[0]:
+        if attempts[0] not in (best_of(attempts), min(attempts, key=lambda attempt: attempt.loss)):
             break
     return attempts
 

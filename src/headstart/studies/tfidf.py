@@ -22,7 +22,7 @@ from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
 START = 0.3  # the strength that the search begins with
 SCREENING_STRENGTHS = (3.0, 30.0)
-SCREENING_ROWS = 4000
+SCREENING_ROWS = 2000
 
 
 def vectorizers() -> dict[str, Any]:
