@@ -104,7 +104,7 @@ def _searches(
     splits: Mapping[str, Examples],
     folder: Path,
 ) -> Iterator[ArmSearch]:
-    """A search for each arm that is trained by steps."""
+    """A search for each arm that is trained by steps, unless its learning rate and epochs were given."""
     if settings.tune == "none":
         return
     folds = choose_folds(splits["train"], splits["valid"])
@@ -115,6 +115,8 @@ def _searches(
         assert arm.base is not None
         base = bases[arm.base]
         own = {*given, *read_pairs(getattr(settings, arm.mode), arm.mode)}
+        if {"lr", "epochs"} <= own:
+            continue
         yield ArmSearch(
             arm, arm_settings(settings, arm, bases), own, base.checkpoint.model, folds, folder, base.fingerprint
         )

@@ -23,6 +23,8 @@ STUDIES: dict[type[Settings], str] = {
     PretrainSettings: "pretrain",
     SweepSettings: "sweep",
 }
+# Of a comparison by a recipe for one run: its settings are compared as they are.
+BY_HAND: dict[str, Any] = {"tune": "none", "frozen_head": "trained", "seeds": 5}
 RUNS = Path("runs")  # where a study goes that was given no folder
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -31,11 +33,12 @@ def read_settings(kind: type[Kind], recipe: Path | None, given: Mapping[str, Any
     """A recipe's settings, over them the recipe's table for the mode, and over both what is given.
 
     A study of several modes keeps the tables, as settings for one mode. A fine-tuning recipe also serves for it: the
-    model to start from becomes the first of several, the mode is dropped.
+    model to start from becomes the first of several, the mode is dropped, and a comparison tunes nothing.
     """
     given = {**given, **name_data(kind, data, given)}
     values = {} if recipe is None else read_toml(recipe)
-    values.pop("study", None)
+    if values.pop("study", None) == "finetune" and kind is CompareSettings:
+        values = {**BY_HAND, **values}
     hints = get_type_hints(kind)
     several = set(MODES) <= hints.keys()
     tables = {mode: values.pop(mode) for mode in MODES if mode in values and (several or kind is FinetuneSettings)}

@@ -126,7 +126,7 @@ class CompareSettings(LabelledSettings):
         "scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.", everyday=True
     )
     tune: Literal["none", "quick", "thorough"] = _comparison(
-        "none", "How far to search for the best settings of every arm, with equal effort for each.", everyday=True
+        "quick", "How far to search for the best settings of every arm, with equal effort for each.", everyday=True
     )
     minutes: float | None = _comparison(
         None,
@@ -135,7 +135,7 @@ class CompareSettings(LabelledSettings):
         everyday=True,
     )
     seeds: int | Literal["auto"] = _comparison(
-        5,
+        "auto",
         "Runs of each arm, each with a seed of its own; auto adds them until the question is settled.",
         least=1,
         everyday=True,
@@ -154,7 +154,7 @@ class CompareSettings(LabelledSettings):
         everyday=True,
     )
     frozen_head: Literal["trained", "probe"] | None = _comparison(
-        None, "The head on a frozen backbone: a linear probe, or one that is trained by steps."
+        "probe", "The head on a frozen backbone: a linear probe, or one that is trained by steps."
     )
     labels: str | None = _comparison(
         None, "Label budgets, as 50,100,200,all: every arm on each of them.", everyday=True
@@ -170,6 +170,7 @@ class CompareSettings(LabelledSettings):
     )
     keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed on all labels alone.")
     test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
+    batch_size: int = other_default("batch_size", 16)
 
     @property
     def seconds(self) -> float | None:
