@@ -178,10 +178,9 @@ class Study:
                 time.sleep(POLL)
 
     def _next_runs(self) -> list[PlannedRun]:
-        """What can be done now: what takes seconds, then the trials, then the runs seed by seed."""
-        steps = (self.untrained, self.trials, self.runs)
-        waiting = ([run for run in step if not run.done] for step in steps)
-        return next((runs for runs in waiting if runs), [])
+        """What can be done now: what takes seconds, the trials, then the runs seed by seed."""
+        tuning = [run for run in (*self.untrained, *self.trials) if not run.done]
+        return tuning or [run for run in self.runs if not run.done]
 
     def _do(self, run: PlannedRun, log: Log) -> bool:
         """One run; where it diverges or runs out of memory, that is recorded and the others go on."""
