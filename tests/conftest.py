@@ -109,7 +109,9 @@ def objectives(world: Path, tokenizer: Tokenizer, tmp_path_factory: pytest.TempP
         labels="40,all",
         seeds=2,
         epochs=2,
+        batch_size=8,
         lr=2e-3,
+        frozen_head="trained",
     )
     compare(settings, folder / "study")
     return folder / "study"

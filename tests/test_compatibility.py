@@ -64,8 +64,10 @@ def test_a_comparison_that_is_done_is_not_done_again(folder: Path) -> None:
     runs = sorted(path.name for path in (folder / "compared" / "runs").iterdir())
     then = json.loads((folder / "compared" / "comparison.json").read_text(encoding="utf-8"))
     command = ("--init", "base=pretrained", "--arms", "scratch,full", "--seeds", "2", "--labels", "20,all")
-    command += ("--tune", "none", "--batch-size", "8")  # the defaults of that version
-    now = json.loads(done("compare", *SETS, *command, "--epochs", "1", "--lr", "1e-2", "--out", "compared", "--json"))
+    then_usual = ("--tune", "none", "--batch-size", "8")  # the defaults of that version
+    now = json.loads(
+        done("compare", *SETS, *command, *then_usual, "--epochs", "1", "--lr", "1e-2", "--out", "compared", "--json")
+    )
     assert sorted(path.name for path in (folder / "compared" / "runs").iterdir() if path.name != ".locks") == runs
     assert [(arm["name"], arm["scores"]["accuracy"]["value"]) for arm in now["arms"]] == [
         (arm["name"], arm["scores"]["accuracy"]["value"]) for arm in then["arms"]

@@ -45,7 +45,19 @@ def tiny_preset(place: Path) -> list[str]:
 
 
 def compare(data: Path, *more: str) -> Result:
-    return run("compare", str(data), "--device", "cpu", "--out", str(data.parent / "s"), *more)
+    return run(
+        "compare",
+        str(data),
+        "--device",
+        "cpu",
+        "--tune",
+        "none",
+        "--seeds",
+        "1",
+        "--out",
+        str(data.parent / "s"),
+        *more,
+    )
 
 
 def refused(data: Path, *more: str) -> str:

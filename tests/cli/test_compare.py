@@ -43,7 +43,7 @@ def arguments(place: Path, out: Path, *more: str) -> list[str]:
     files = [text for name, key in (("train", "data"), ("valid", "valid"), ("test", "test"))
              for text in (f"--{key}", str(place / f"{name}.txt"))]  # fmt: skip
     preset = ["--init", "small", "--tokenizer", str(place / "tokenizer"), "--arms", "scratch", "--epochs", "1"]
-    return ["compare", *files, *preset, "--seeds", "2", "--out", str(out), *more]
+    return ["compare", *files, *preset, "--tune", "none", "--seeds", "2", "--out", str(out), *more]
 
 
 def test_control_c_lets_every_worker_save_and_end(place: Path, tmp_path: Path) -> None:

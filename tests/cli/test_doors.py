@@ -77,7 +77,7 @@ def test_a_folder_of_labels_is_data() -> None:
 
 
 def test_compare_takes_the_data_and_nothing_else() -> None:
-    command = ["compare", "reviews.txt", "--seeds", "1", "--steps", "1", "--window", "16"]
+    command = ["compare", "reviews.txt", "--tune", "none", "--seeds", "1", "--steps", "1", "--window", "16"]
     first = run(*command)
     assert first.exit_code == 0, first.stderr
     opening = first.stderr.splitlines()
@@ -96,7 +96,20 @@ def test_compare_takes_the_data_and_nothing_else() -> None:
 def test_compare_after_a_kill_before_the_study_was_written() -> None:
     Path("study/tokenizer").mkdir(parents=True)
     Path("study/tokenizer/tokenizer.json").write_text("half of one")
-    command = ["compare", "reviews.txt", "--seeds", "1", "--steps", "1", "--window", "16", "--out", "study"]
+    command = [
+        "compare",
+        "reviews.txt",
+        "--tune",
+        "none",
+        "--seeds",
+        "1",
+        "--steps",
+        "1",
+        "--window",
+        "16",
+        "--out",
+        "study",
+    ]
     assert run(*command).exit_code == 0
 
 

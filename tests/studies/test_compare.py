@@ -39,7 +39,10 @@ def settings(world: Path, base: Path, **changes: Any) -> CompareSettings:
         "init": (str(base),),
         "seeds": 2,
         "epochs": 2,
+        "batch_size": 8,
         "lr": 2e-3,
+        "tune": "none",
+        "frozen_head": "trained",
     }
     return CompareSettings(**{**given, **changes})
 

@@ -118,12 +118,15 @@ def test_what_is_done_is_not_done_again(
 
 
 def test_a_rate_that_was_given_is_not_searched(world: Path, base: Path, tmp_path: Path) -> None:
-    asked = settings(world, base, full=("lr=3e-3",), epochs=2)
+    asked = settings(world, base, full=("lr=3e-3",))
     searches = {search.arm.name: search for search in open_study(asked, tmp_path / "s").searches}
     assert searches["full"].start == 3e-3
     assert [trial.values.get("lr") for trial in searches["full"].progress(SMALL).short] == [None]
-    assert all("epochs" not in trial.values for trial in searches["scratch"].progress(SMALL).short)
-    assert len(searches["scratch"].progress(SMALL).short) == 3
+    asked = settings(world, base, full=("lr=3e-3",), epochs=2)
+    (scratch,) = open_study(asked, tmp_path / "s").searches  # of full nothing is left to search
+    assert scratch.arm.name == "scratch"
+    assert all("epochs" not in trial.values for trial in scratch.progress(SMALL).short)
+    assert len(scratch.progress(SMALL).short) == 3
 
 
 def test_the_range_grows_at_its_edge_and_is_refined_inside() -> None:
