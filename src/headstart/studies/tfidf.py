@@ -18,10 +18,12 @@ from headstart.reading.examples import Examples
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import linear
 from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
+from headstart.studies.row_space import RowSpace, worthwhile
 
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
 START = 0.3  # the strength that the search begins with
 SCREENING_STRENGTHS = (3.0, 30.0)
+SCREENING_FOLDS = 2
 SCREENING_ROWS = 2000
 
 
@@ -104,7 +106,8 @@ def fit_tfidf(
     counts = {kind: each.fit_transform([row.content for row in rows]) for kind, each in counting.items()}
     search = TfidfSearch(counts, y, classes)
     folds = linear.fold_rows(train, valid, whole=whole)
-    chosen, tuning = search.choose(linear.sample_folds(folds, rows, SCREENING_ROWS), folds)
+    sample = linear.sample_folds(folds, rows, SCREENING_ROWS)[:SCREENING_FOLDS]
+    chosen, tuning = search.choose(sample, folds)
     train_rows, valid_rows = np.split(np.arange(len(rows)), [len(train.rows)])
     weighting, regression = search.fit(chosen, train_rows)
     predicted = linear.log_probabilities(regression, weighting.apply(counts, valid_rows), classes)
@@ -126,8 +129,11 @@ class TfidfSearch:
 
     def fold(self, ngrams: str, train: Ints, valid: Ints) -> FoldFeatures:
         weighting = Weighting(self.counts, ngrams, train)
-        features = (weighting.apply(self.counts, rows) for rows in (train, valid))
-        return FoldFeatures(next(features), self.labels[train], next(features), self.labels[valid])
+        train_rows, valid_rows = (weighting.apply(self.counts, rows) for rows in (train, valid))
+        if worthwhile(train_rows, self.classes):
+            space = RowSpace(train_rows)
+            train_rows, valid_rows = space.rows, space.project(valid_rows)
+        return FoldFeatures(train_rows, self.labels[train], valid_rows, self.labels[valid])
 
     def choose(
         self, sample: Sequence[tuple[Ints, Ints]], folds: Sequence[tuple[Ints, Ints]]
@@ -149,5 +155,12 @@ class TfidfSearch:
 
     def fit(self, chosen: Attempt, rows: Ints) -> tuple[Weighting, Any]:
         weighting = Weighting(self.counts, chosen.settings["ngrams"], rows)
+        features, labels = weighting.apply(self.counts, rows), self.labels[rows]
         regression = linear.logistic_regression(chosen.settings["strength"], balanced=False)
-        return weighting, linear.fit(regression, weighting.apply(self.counts, rows), self.labels[rows])
+        if not worthwhile(features, self.classes):
+            return weighting, linear.fit(regression, features, labels)
+        space = RowSpace(features)
+        linear.fit(regression, space.rows, labels)
+        regression.coef_ = space.to_features(regression.coef_)
+        regression.n_features_in_ = features.shape[1]
+        return weighting, regression

@@ -1,0 +1,46 @@
+"""Regression in the space of the rows is regression on the features, to the last digits that matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+
+from headstart.studies import row_space
+from headstart.studies.row_space import RowSpace, worthwhile
+
+
+def sparse_rows(seed: int, rows: int, columns: int) -> csr_matrix:
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((rows, columns)) < 0.05, rng.random((rows, columns)), 0.0)
+    return csr_matrix(values.astype(np.float32))
+
+
+@pytest.mark.parametrize("strength", [0.3, 30.0])
+def test_the_probabilities_are_those_of_the_features(strength: float) -> None:
+    train, other = sparse_rows(1, 60, 400), sparse_rows(2, 25, 400)
+    labels = np.arange(60) % 4
+    model = LogisticRegression(C=strength, max_iter=5000, tol=1e-8)
+    expected = model.fit(train.astype(np.float64), labels).predict_proba(other)
+    space = RowSpace(train)
+    model.fit(space.rows.astype(np.float64), labels)
+    assert model.predict_proba(space.project(other)) == pytest.approx(expected, abs=2e-4)
+    logits = other @ space.to_features(model.coef_).T + model.intercept_
+    assert logits == pytest.approx(space.project(other) @ model.coef_.T + model.intercept_, abs=1e-4)
+
+
+def test_the_same_text_twice() -> None:
+    train = sparse_rows(3, 20, 200)
+    space = RowSpace(train[[*range(20), 0, 0, 1]])
+    assert np.isfinite(space.rows).all()
+    assert space.rows @ space.rows.T == pytest.approx((space.train @ space.train.T).toarray(), abs=1e-4)
+
+
+def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = sparse_rows(1, 60, 400)
+    assert worthwhile(features, 3)
+    assert not worthwhile(features, 2)
+    assert not worthwhile(features[:, :50], 3)
+    monkeypatch.setattr(row_space, "MOST_ROWS", 59)
+    assert not worthwhile(features, 3)
