@@ -21,8 +21,8 @@ from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
 from headstart.studies.row_space import RowSpace, worthwhile
 
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
-START = 0.3  # the strength that the search begins with
-SCREENING_STRENGTHS = (3.0, 30.0)
+START = 1.0  # the strength that the search begins with
+SCREENING_STRENGTH = 10.0
 SCREENING_FOLDS = 2
 SCREENING_ROWS = 2000
 
@@ -138,15 +138,14 @@ class TfidfSearch:
     def choose(
         self, sample: Sequence[tuple[Ints, Ints]], folds: Sequence[tuple[Ints, Ints]]
     ) -> tuple[Attempt, ArmTuning]:
-        """Which n-grams, at a few strengths on a sample of each fold; then the strength, on the whole of the folds."""
+        """Which n-grams, at one strength on a sample of some folds; then the strength, on the whole of the folds."""
         began = time.perf_counter()
         screened = []
         for ngrams in NGRAMS:
             features = [self.fold(ngrams, *rows) for rows in sample]
             models = [linear.logistic_regression(balanced=False) for _ in sample]
-            screened += [
-                linear.try_strength(features, models, c, {"ngrams": ngrams}, self.classes) for c in SCREENING_STRENGTHS
-            ]
+            settings = {"ngrams": ngrams}
+            screened.append(linear.try_strength(features, models, SCREENING_STRENGTH, settings, self.classes))
         ngrams = linear.best_of(screened).settings["ngrams"]
         features = [self.fold(ngrams, *rows) for rows in folds]
         attempts = linear.try_strengths(features, START, {"ngrams": ngrams}, self.classes)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from headstart.errors import TrainingError
 
@@ -69,6 +70,8 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
 
 def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int) -> None:
     torch.set_num_threads(threads)
+    # scikit-learn's too: threads of several processes that wait for each other in a loop take many times as long.
+    threadpool_limits(threads)
     try:
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
