@@ -12,6 +12,8 @@ from headstart import demo
 
 TINY = """\
 study = "compare"
+tune = "none"
+frozen_head = "trained"
 seeds = 2
 epochs = 1
 batch_size = 32

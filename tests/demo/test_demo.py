@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from headstart import demo
-from headstart.studies import compare as comparing
+from headstart.studies import study as comparing
 from headstart.studies.finetune import finetune
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings
+from headstart.wording import plain_text
 from tests.cli.command_line import run
 
 
@@ -34,7 +35,7 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
     for arm in ("scratch", "frozen", "full", "tfidf", "majority"):
         assert f"\n{arm} " in found.stdout
     for sentence in json.loads(Path("headstart-demo/comparison.json").read_text())["verdict"]:
-        assert sentence in found.stdout
+        assert plain_text(sentence) in found.stdout
     opening = "a classifier of French book reviews, trained from scratch, on a frozen base"
     assert found.stderr.startswith(f"study folder: headstart-demo\n{opening}")
     assert "8 of 8 runs done" in found.stderr

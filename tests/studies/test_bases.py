@@ -46,7 +46,9 @@ def test_a_base_is_taken_for_its_language_alone(language: str) -> None:
 
 
 def study(folder: Path, lines: list[str], **changes: Any) -> Study:
-    return open_study(CompareSettings(**{"seeds": 1, "device": "cpu", **changes}), folder, log=lines.append)
+    return open_study(
+        CompareSettings(tune="none", **{"seeds": 1, "device": "cpu", **changes}), folder, log=lines.append
+    )
 
 
 def test_french_texts_are_compared_from_the_base_that_ships(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,20 @@ def test_bad_input_is_said_before_anything_is_written(
 def test_settings_out_of_range(world: Path, base: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         settings(world, base, **changes)
+
+
+def test_refit_trains_on_valid_too_and_says_of_valid_what_was_known_before(
+    world: Path, base: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {
+        name: str(world / f"{file}.txt") for name, file in (("data", "train"), ("valid", "valid"), ("test", "test"))
+    }
+    settings = FinetuneSettings(**given, init=str(base), epochs=3, lr=2e-3)
+    plain = finetune(settings, tmp_path / "plain")
+    refit = finetune(replace(settings, refit=True), tmp_path / "refit")
+    assert refit["valid"] == plain["valid"]
+    assert refit["temperature"] == plain["temperature"]
+    assert refit["rows"] == plain["rows"]
+    rows = plain["rows"]["train"] + plain["rows"]["valid"]
+    assert refit["steps"] == math.ceil(plain["best"]["epoch"]) * math.ceil(rows / settings.batch_size)
+    assert finetune(replace(settings, refit=True), tmp_path / "refit", resume=True) == refit

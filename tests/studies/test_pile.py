@@ -125,7 +125,7 @@ def test_another_pile_wants_another_folder(place: Path, made: Path) -> None:
 
 
 def test_its_arms_stand_beside_those_of_another_base(place: Path, base: Path, tmp_path: Path) -> None:
-    study = open_study(settings(place, minutes=0.02, seeds=1, init=(f"theirs={base}",)), tmp_path / "s")
+    study = open_study(settings(place, minutes=0.02, seeds=1, tune="none", init=(f"theirs={base}",)), tmp_path / "s")
     arms = {run.arm.name for run in study.runs}
     assert arms == {
         "majority", "tfidf", "scratch:theirs", "frozen:theirs", "full:theirs",

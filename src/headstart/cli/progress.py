@@ -48,7 +48,8 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
     known = progress.known()
     done = sum(run.done for run in known)
     if done:
-        count = f"{len(known)} runs" if study.done else f"the {plural(len(known), 'run')} known so far"
+        more_may_follow = study.tuned is None or (study.settings.seeds == "auto" and not study.done)
+        count = f"the {plural(len(known), 'run')} known so far" if more_may_follow else f"{len(known)} runs"
         rest = ": nothing is trained again, this is what they say" if study.done else ""
         log(f"{done} of {count} are done already{rest}")
     if sys.stderr.isatty():

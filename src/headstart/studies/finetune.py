@@ -8,6 +8,7 @@ scratch   fresh weights throughout: what the pretraining is to be compared with
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
+from headstart.runs.run import RunFolder
 from headstart.studies.probe import fit_probe
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
@@ -84,6 +86,12 @@ def finetune(
     device = pick_device(settings.device, parallel)
     base = open_base(settings)
     assert base.tokenizer is not None
+    training, held_out = settings, None
+    if settings.refit and not settings.is_probe:
+        splits = read_splits(settings, log) if splits is None else splits
+        held_out = _train_without_valid(settings, Path(out), splits, on_event, log, parallel)
+        training = replace(settings, weights="last", epochs=_best_epoch(settings, held_out))
+        splits = {**splits, "train": Examples((*splits["train"].rows, *splits["valid"].rows))}
     data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
     parallel.require_same("data", str(data.fingerprint()))
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
@@ -97,14 +105,47 @@ def finetune(
         if settings.is_probe:
             ended = _fit_probe(run, model, data, settings, log)
         else:
-            ended = _train(run, model, data, settings, precision, base.tokenizer, on_event, log)
+            ended = _train(run, model, data, training, precision, base.tokenizer, on_event, log)
+        if held_out is not None:
+            ended = _with_held_out(ended, held_out, data)
         result, predictions = _result(settings, data, ended)
+        if held_out is not None:
+            result["rows"]["train"] -= result["rows"]["valid"]  # which it was trained on as well
         manifest = {"data": data.fingerprint(), "tokenizer": base.tokenizer.fingerprint, **ended.manifest}
         if settings.prediction_files and parallel.is_main:
             _write_prediction_files(run.path, predictions)
         checkpoint = Checkpoint(ended.model.cpu(), data.class_names, base.tokenizer, result["temperature"])
         run.finish(checkpoint if keep_model else None, result, manifest, predictions)
         return result
+
+
+def _train_without_valid(
+    settings: FinetuneSettings,
+    out: Path,
+    splits: Mapping[str, Examples],
+    on_event: OnEvent | None,
+    log: Callable[[str], None],
+    parallel: Parallel,
+) -> RunFolder:
+    """The run before a refit, on train alone: it says for how many epochs, and what the model knows of valid."""
+    folder = out.parent / ".without-valid" / out.name
+    parts = {name: splits[name] for name in ("train", "valid")}
+    alone = replace(settings, refit=None)
+    finetune(alone, folder, splits=parts, resume=True, keep_model=False, on_event=on_event, log=log, parallel=parallel)
+    return RunFolder(folder)
+
+
+def _best_epoch(settings: FinetuneSettings, run: RunFolder) -> int:
+    best = run.result_json()["best"] if settings.weights == "best" else None
+    return settings.epochs if best is None else max(1, math.ceil(best["epoch"]))
+
+
+def _with_held_out(ended: Ended, run: RunFolder, data: Data) -> Ended:
+    """What is said of valid is what the run before the refit said, which did not learn from it."""
+    valid = run.predictions(data.class_names).split("valid")
+    predicted = {**ended.predicted, "valid": np.log(np.maximum(valid.probabilities.astype(np.float64), 1e-12))}
+    temperature = run.result_json()["temperature"]
+    return replace(ended, predicted=predicted, result={**ended.result, "temperature": temperature})
 
 
 def _train(

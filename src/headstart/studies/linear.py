@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Example, Examples
@@ -94,7 +95,8 @@ def fit(model: Any, features: Features, labels: Ints) -> Any:
     from sklearn.exceptions import ConvergenceWarning
 
     model.set_params(tol=float(np.clip(0.1 / (model.C * len(labels)), *TOLERANCES)))
-    with warnings.catch_warnings():
+    # One thread: these products are too small to share, and threads that wait for each other take many times as long.
+    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # after 1,000 iterations it is as good as it will be
         return model.fit(features, labels)
 

@@ -126,6 +126,8 @@ def plan_runs(
         values = {**own[arm].to_mapping(), **tuned.get(arm.name, {}), "seed": seed}
         if budget < all_labels:
             values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
+        else:
+            values |= refit
         first = seed == settings.seed and budget == max(budgets)
         yield planned(arm, budget, seed, values, settings.keep_models or first)
 

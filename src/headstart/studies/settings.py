@@ -94,7 +94,7 @@ class FinetuneSettings(LabelledSettings):
         everyday=True,
     )
     refit: bool | None = _classifier(
-        None, "A linear probe: once everything is chosen, fit it on train and valid together, not on train alone."
+        None, "Once everything is chosen, train on train and valid together; what is said of valid is from before."
     )
 
     @property
@@ -107,8 +107,6 @@ class FinetuneSettings(LabelledSettings):
         yield from super().rules(value, well)
         if not value.get("init"):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
-        if value.get("refit") and (value.get("mode"), value.get("frozen_head")) != ("frozen", "probe"):
-            yield "refit is for a linear probe: add --mode frozen --frozen-head probe, or leave it out"
         if value.get("refit") and value.get("labels") is not None:
             yield "refit adds the labels of valid, and labels asks for fewer: leave one of the two out"
 
@@ -166,7 +164,10 @@ class CompareSettings(LabelledSettings):
     scratch: tuple[str, ...] = _comparison((), "A setting of the arms from scratch, as lr=1e-4.")
     ensemble: bool = _comparison(False, "Ensembles too: each pretrained arm averaged with the linear model.")
     jobs: int | None = _comparison(
-        None, "Runs side by side, each in a process of its own; by default 2 on a CPU.", least=1, everyday=True
+        None,
+        "Runs side by side, each in a process of its own; by default 2 on a CPU and up to 3 on a GPU.",
+        least=1,
+        everyday=True,
     )
     keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed on all labels alone.")
     test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)

@@ -21,9 +21,13 @@ INTERRUPTS = {signal.SIGINT}
 
 
 def default_jobs(device: str) -> int:
-    """Two processes with half of the cores each train faster on a CPU than one with all of them; a GPU takes one."""
+    """Two processes with half of the cores each train faster on a CPU than one with all of them.
+
+    On a GPU three, where there are cores for them: small models leave most of it idle.
+    """
+    cores = os.cpu_count() or 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    return 1 if on_gpu or (os.cpu_count() or 1) < 2 else 2
+    return max(1, min(3, cores // 4)) if on_gpu else min(2, cores)
 
 
 def start_fork_server() -> ForkServerContext | SpawnContext:
