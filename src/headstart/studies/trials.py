@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headstart.errors import HeadstartError, MissingExtra, OutputError
-from headstart.files import write_json
+from headstart.files import read_json, write_json
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import read_correct
@@ -179,7 +179,15 @@ def read_outcome(folder: Path) -> dict[str, Any] | None:
         ended: dict[str, Any] = json.loads((folder / ENDED).read_text(encoding="utf-8"))
     except FileNotFoundError:  # or removed at this moment, by a process that tries again
         return None
+    ended.pop("seconds", None)
     return ended
+
+
+def seconds_of(folder: Path) -> float:
+    """That a trial took which has ended, be it in an error."""
+    run = RunFolder(folder)
+    took = run.manifest().seconds if run.done else read_json(folder / ENDED).get("seconds")
+    return float(took or 0.0)
 
 
 def _free_gpu_memory() -> None:

@@ -33,7 +33,7 @@ from headstart.studies.folds import Fold
 from headstart.studies.outcomes import Arm
 from headstart.studies.planned_runs import PlannedRun
 from headstart.studies.settings import FinetuneSettings
-from headstart.studies.trials import ENDED, read_outcome
+from headstart.studies.trials import ENDED, read_outcome, seconds_of
 from headstart.wording import plural
 
 Values = dict[str, Any]  # the settings that a trial varies
@@ -143,7 +143,7 @@ class ArmSearch:
             self.outcomes[trial.folder] = Outcome(
                 accuracy=scores.get("accuracy", FAILED[0]),
                 loss=scores.get("loss", -FAILED[1]),
-                seconds=ended.get("seconds") or 0.0,
+                seconds=seconds_of(trial.folder),
                 error=ended.get("error"),
             )
         return self.outcomes[trial.folder]
