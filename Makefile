@@ -48,7 +48,7 @@ questions: setup
 
 # What the commands of README.md and docs/quickstart.md print, and the picture of the report: some minutes.
 transcripts: setup
-	$(BIN)/python tools/transcripts.py --picture
+	env -u MAKELEVEL -u MAKEFLAGS $(BIN)/python tools/transcripts.py --picture # its own make says nothing of folders
 
 bench: setup
 	$(BIN)/python -m bench
