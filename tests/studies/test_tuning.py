@@ -21,12 +21,11 @@ from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
 from headstart.studies import looks, tuning
 from headstart.studies import study as module
-from headstart.studies.compare import compare, open_study
+from headstart.studies.compare import _work, compare, open_study
 from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
-from headstart.studies.study import Study
-from headstart.studies.tuning import STEP, next_rate
+from headstart.studies.tuning import STEP, Outcome, next_rate
 
 SMALL = Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,))
 
@@ -233,9 +232,24 @@ def test_killed_in_the_middle_it_goes_on_and_does_nothing_twice(
         assert [each.accuracy for each in mine.tried] == [each.accuracy for each in theirs.tried]
 
 
-def test_two_processes_share_the_trials(done: tuple[Path, Comparison], world: Path, base: Path, tmp_path: Path) -> None:
+def test_several_processes_know_what_to_do_next(world: Path, base: Path, tmp_path: Path) -> None:
     asked = settings(world, base, seeds=1)
-    first, second = (open_study(asked, tmp_path / "s") for _ in range(2))
-    next_of_both = [{run.folder for run in study._next_runs()} for study in (first, second)]
-    assert next_of_both[0] == next_of_both[1]
-    assert isinstance(first, Study)
+    first, second = ({run.folder for run in open_study(asked, tmp_path / "s")._next_runs()} for _ in range(2))
+    assert first == second
+    assert {folder.name.partition("-")[0] for folder in first} == {"majority", "tfidf", "scratch", "full"}
+
+
+def test_workers_have_no_more_time_than_the_command(world: Path, base: Path, tmp_path: Path) -> None:
+    asked = settings(world, base, seeds=1, minutes=5)
+    _work(asked.to_mapping(), str(tmp_path / "s"), time.monotonic() - 1)
+    assert {path.parent.name.partition("-")[0] for path in (tmp_path / "s").glob("*/*/manifest.json")} == {
+        "majority",
+        "tfidf",
+    }
+
+
+def test_epochs_that_were_given_are_reckoned_with(world: Path, base: Path, tmp_path: Path) -> None:
+    for given, epochs in (({}, SHORT), ({"epochs": 6}, 6)):
+        (search,) = open_study(settings(world, base, arms="full", **given), tmp_path / "s").searches
+        search.outcomes[search.first.folder] = Outcome(0.5, 1.0, seconds=12.0)
+        assert search.seconds_per_epoch == 12.0 / epochs

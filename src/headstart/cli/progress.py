@@ -98,14 +98,9 @@ class RunProgress:
         return self.share == 1.0
 
     @property
-    def trial(self) -> bool:
-        """Whether it is there to choose settings by."""
-        return self.planned.folder.parent.name == "trials"
-
-    @property
     def group(self) -> tuple[str, int]:
         """Runs of one arm and label budget take about the same time."""
-        return f"{self.planned.arm.name}{' trial' if self.trial else ''}", self.planned.budget
+        return f"{self.planned.arm.name}{' trial' if self.planned.is_trial else ''}", self.planned.budget
 
 
 class StudyProgress:
@@ -151,7 +146,7 @@ class StudyProgress:
             arm = [run for run in runs if run.planned.arm.name == name]
             best = max((run.best for run in arm if run.best is not None), default=None)
             running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1)
-            trials, tested = (_count([run for run in arm if run.trial is trial]) for trial in (True, False))
+            trials, tested = (_count([run for run in arm if run.planned.is_trial is trial]) for trial in (True, False))
             rows.add_row(name, trials, tested, "" if best is None else f"{best:.4f}", running)
         return rows
 
@@ -159,8 +154,8 @@ class StudyProgress:
         """How far the study is, and how long the rest will take."""
         jobs = self.study.settings.processes
         if self.study.tuned is not None:
-            return summary([run for run in runs if not run.trial], jobs)
-        trials = [run for run in runs if run.trial]
+            return summary([run for run in runs if not run.planned.is_trial], jobs)
+        trials = [run for run in runs if run.planned.is_trial]
         count = f"tuning: {plural(sum(run.done for run in trials), 'trial')} done"
         effort = self.study.effort
         if effort is None:
@@ -209,7 +204,7 @@ def rounded_time(seconds: float) -> str:
 
 
 def _running(run: RunProgress) -> str:
-    if run.trial:
+    if run.planned.is_trial:
         return f"{run.planned.title.partition(': ')[2]} {100 * run.share:.0f} %"
     budget = "" if run.planned.settings.get("labels") is None else f" {run.planned.budget:,} labels"
     return f"seed {run.planned.seed}{budget} {100 * run.share:.0f} %"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,14 @@ def run_study(study: Study, *, log: Log = lambda text: None) -> None:
     if study.settings.processes == 1:
         study.work(log)
     else:
-        run_workers(_work, (study.settings.to_mapping(), str(study.folder)), study.settings.processes)
+        arguments = (study.settings.to_mapping(), str(study.folder), study.deadline)
+        run_workers(_work, arguments, study.settings.processes)
 
 
-def _work(settings: Mapping[str, Any], folder: str) -> None:
-    open_study(CompareSettings.from_mapping(settings, "study.toml"), folder).work()
+def _work(settings: Mapping[str, Any], folder: str, deadline: float) -> None:
+    """In a worker process: the time that the study has began in its parent, whose clock is the same."""
+    study = open_study(CompareSettings.from_mapping(settings, "study.toml"), folder)
+    replace(study, deadline=deadline).work()
 
 
 def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Study:

@@ -32,17 +32,15 @@ class Effort:
         return self.epochs * max(self.longer, default=1)
 
 
-# Of each kind the most thorough first: the first that fits into the time is taken.
-EFFORTS: dict[str, tuple[Effort, ...]] = {
-    "quick": (
-        Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
-        Effort(rates=5, finalists=2, epochs=4),
-        Effort(rates=4, finalists=0, epochs=4),
-        Effort(rates=3, finalists=0, epochs=3),
-        Effort(rates=1, finalists=0, epochs=2),
-    ),
-    "thorough": (Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3),),
-}
+QUICK = (
+    Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
+    Effort(rates=5, finalists=2, epochs=4),
+    Effort(rates=4, finalists=0, epochs=4),
+    Effort(rates=3, finalists=0, epochs=3),
+    Effort(rates=1, finalists=0, epochs=2),
+)
+THOROUGH = Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3)
+EFFORTS = {"quick": QUICK, "thorough": (THOROUGH, *QUICK)}  # of each the first that fits into the time is taken
 
 
 def choose_effort(efforts: Sequence[Effort], seconds_per_epoch: Sequence[float], seconds: float, seeds: int) -> Effort:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Example, Examples
 from headstart.reading.split import content_hash
+from headstart.runs.comparison import ALPHA
 from headstart.runs.tuning import ArmTuning, Tried
 from headstart.studies.corrections import p_values_against_best
 from headstart.studies.folds import Fold, choose_folds
@@ -32,7 +33,6 @@ ENOUGH = 1500  # held-out texts, after which no more folds are taken: time and m
 ENOUGH_LOWER = 0.98  # times the loss so far: a loss above it has not fallen
 TOLERANCES = (1e-5, 1e-4)  # of the gradient: what float32 can tell, and what is always enough
 TINY = 1e-12  # the probability of a class that no text of train has
-ALPHA = 0.05
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from headstart.errors import ConfigError
 from headstart.files import read_json
@@ -25,6 +25,7 @@ from headstart.studies.splits import draw_budget
 class PlannedRun:
     """An arm with a label budget and a seed; no seed where nothing is random."""
 
+    is_trial: ClassVar[bool] = False  # whether it is there to choose settings by
     arm: Arm
     budget: int
     seed: int | None

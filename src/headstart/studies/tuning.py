@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from headstart.model.model import Model
 from headstart.runs.comparison import ALPHA
 from headstart.runs.predictions import read_correct
 from headstart.runs.run import PREDICTIONS
+from headstart.runs.sweep import plain, shown
 from headstart.runs.tuning import ArmTuning, Tried
 from headstart.studies.corrections import p_values_against_best
 from headstart.studies.effort import SHORT, Effort
@@ -51,6 +52,7 @@ FAILED = (-1.0, -math.inf)  # the score of a trial that ended in an error
 class Trial(PlannedRun):
     """A run on one fold, by which settings are chosen; it never sees test."""
 
+    is_trial: ClassVar[bool] = True
     values: dict[str, Any]
     fold: Fold
 
@@ -61,7 +63,9 @@ class Trial(PlannedRun):
 
     @property
     def title(self) -> str:
-        return f"{self.arm.name}, trial: {shown(self.values)}"
+        """`full, trial: lr 0.000316, epochs 2`."""
+        values = ", ".join(f"{plain(name)} {shown(value)}" for name, value in self.values.items())
+        return f"{self.arm.name}, trial: {values}"
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,6 @@ class Outcome:
     loss: float
     seconds: float
     error: str | None = None
-
-
-def shown(values: Values) -> str:
-    """
-    >>> shown({"lr": 0.000316, "epochs": 2})
-    'lr 0.00032, epochs 2'
-    """
-    numbers = {name: f"{value:.2g}" if isinstance(value, float) else value for name, value in values.items()}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,8 @@ class ArmSearch:
     def seconds_per_epoch(self) -> float | None:
         """None while the first trial runs."""
         outcome = self.outcome(self.first)
-        return None if outcome is None else outcome.seconds / SHORT
+        epochs = SHORT if "epochs" in self.first.values else self.settings.epochs
+        return None if outcome is None else outcome.seconds / epochs
 
     def progress(self, effort: Effort) -> Progress:
         """The search as far as the trials that have ended allow."""
