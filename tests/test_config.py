@@ -427,3 +427,20 @@ def test_configs_know_nothing_of_torch() -> None:
     code = "import sys, headstart.config; print([m for m in ('torch', 'numpy', 'transformers') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+@dataclass(frozen=True)
+class Mixed(Settings):
+    seeds: int | Literal["auto"] = field(default="auto", metadata={"least": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("many", "seeds is 'many', and must be int or auto"), (0, "seeds is 0, and must be at least 1")],
+)
+def test_a_number_or_a_word(value: Any, problem: str) -> None:
+    assert Mixed(seeds=3).seeds == 3
+    assert Mixed().seeds == "auto"
+    with pytest.raises(ConfigError) as found:
+        Mixed.from_mapping({"seeds": value}, "here")
+    assert list(found.value.problems) == [problem]

@@ -105,8 +105,12 @@ def _unfit(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str |
         hint = Union[tuple(option for option in options if option is not type(None))]  # noqa: UP007
         options = get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        problems = [_unfit(name, value, option, limits) for option in options]
-        return None if None in problems else " or ".join(map(str, problems))
+        problems = {option: _unfit(name, value, option, limits) for option in options}
+        if None in problems.values():
+            return None
+        of_its_type = [problem for option, problem in problems.items() if option is type(value)]
+        kinds = [", ".join(map(str, get_args(o))) if get_origin(o) is Literal else o.__name__ for o in options]
+        return of_its_type[0] if of_its_type else f"{name} is {value!r}, and must be {' or '.join(kinds)}"
     if get_origin(hint) is Literal:
         if value in options:
             return None

@@ -151,6 +151,7 @@ def test_a_pile_that_cannot_be_read(labels: Path) -> None:
         outcome = with_pile(labels, pile)
         assert outcome.exit_code == 2, pile
         assert problem in outcome.stderr.splitlines()[-1], outcome.stderr
+        assert not list(labels.parent.rglob("study.toml")), pile  # nothing half-written
 
 
 def test_no_minutes_are_no_time(labels: Path) -> None:

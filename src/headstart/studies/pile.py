@@ -57,8 +57,9 @@ VOCABULARY = ((2_000_000, 4_000), (20_000_000, 8_000), (math.inf, 16_000))  # (b
 
 
 def check_pile(settings: CompareSettings, folder: Path) -> None:
-    """What can be told to be wrong before the pile is read: files, bases, arms."""
-    expand_paths(settings.pile)
+    """What can be told to be wrong before anything is written: files that cannot be read, bases, arms."""
+    for path in expand_paths(settings.pile):
+        next(iter(read_documents([str(path)], skipped=SkippedRows() if settings.skip_bad else None)), None)
     others = tuple(init for init in settings.init if init != _own_init(folder))
     bases = open_bases(replace(settings, init=others))
     if YOURS in bases:
