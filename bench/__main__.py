@@ -16,6 +16,7 @@ CASES = {
     "predict": "texts a second, against the pipeline of transformers",
     "serve": "the service under load, against predict offline",
     "training": "the lab's language model against its plain form, fine-tuning against the Trainer of transformers",
+    "pretraining": "batches from a token store, tokens a second; on a GPU training on them, against ready-made batches",
     "growth": "how the cost of a step grows with length, width, vocabulary and batch",
     "processes": "two processes on twice the batch, against one: weights copied, and sharded",
     "saving": "what a checkpoint costs the training that goes on meanwhile",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart.batches.draws import streams
 from headstart.batches.language import MaskedBatches
 from headstart.batches.masking import Masking
 from headstart.batches.sampler import epoch_order
@@ -109,11 +110,11 @@ def test_the_masks_of_a_window_depend_on_seed_epoch_and_its_number_alone(
     for seed, epoch in ((11, 0), (11, 3), (4, 3)):
         key = (0, 0) if evaluation else (seed, epoch)
         order = range(len(by_hand)) if evaluation else epoch_order(len(by_hand), seed, epoch).tolist()
-        sequences = [masking.apply(np.array(by_hand[number]), (*key, number, 1)) for number in order]
-        expected = [
-            (one.ids.tolist(), dict(zip(one.positions.tolist(), one.targets.tolist(), strict=True)))
-            for one in sequences
-        ]
+        expected = []
+        for number in order:  # each window by itself
+            ids = np.array(by_hand[number])
+            one = masking.apply(ids, np.array([0, len(ids)]), streams((*key, 1), np.array([number])))
+            expected.append((one.ids.tolist(), dict(zip(one.masked.tolist(), one.targets.tolist(), strict=True))))
         for size in (1, 3, 1000):
             data = masked_batches(
                 rows,
@@ -276,9 +277,10 @@ def test_the_table_of_special_tokens(tokenizer: Tokenizer) -> None:
 
 def test_masking_does_not_change_the_given_ids(trained: dict[str, Tokenizer]) -> None:
     ids = np.arange(20, 120)
-    sequence = Masking.of(trained["wordpiece"], 0.5, whole_words=True).apply(ids, (1, 2, 3))
+    masking = Masking.of(trained["wordpiece"], 0.5, whole_words=True)
+    sequence = masking.apply(ids, np.array([0, 30, 100]), streams((1, 2, 3), np.arange(2)))
     assert ids.tolist() == list(range(20, 120))
-    positions = sequence.positions.tolist()
+    positions = sequence.masked.tolist()
     assert positions == sorted(set(positions))
     assert 0 < len(positions) < len(ids)
     assert sequence.targets.tolist() == [20 + position for position in positions]
@@ -288,8 +290,15 @@ def test_masking_does_not_change_the_given_ids(trained: dict[str, Tokenizer]) ->
 
 @pytest.mark.parametrize("whole_words", [True, False])
 def test_an_empty_sequence_has_no_masks(trained: dict[str, Tokenizer], whole_words: bool) -> None:
-    sequence = Masking.of(trained["bpe"], 0.5, whole_words).apply(np.zeros(0, dtype=np.int64), (1,))
-    assert (len(sequence.ids), len(sequence.positions), len(sequence.targets)) == (0, 0, 0)
+    """Beside one that has some, and by itself."""
+    masking = Masking.of(trained["bpe"], 0.95, whole_words)  # these tokens are one word
+    empty = masking.apply(np.zeros(0, dtype=np.int64), np.array([0, 0]), streams((1,), np.arange(1)))
+    assert (len(empty.ids), len(empty.masked), len(empty.targets)) == (0, 0, 0)
+    ids = np.arange(20, 60)
+    alone = masking.apply(ids, np.array([0, 40]), streams((1,), np.array([1])))
+    beside = masking.apply(ids, np.array([0, 0, 40, 40]), streams((1,), np.array([0, 1, 2])))
+    assert [a.tolist() for a in alone] == [b.tolist() for b in beside]
+    assert len(alone.masked)
 
 
 def test_masking_that_is_impossible_is_refused(like_gpt2: Tokenizer, tokenizer: Tokenizer) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,10 @@ def test_a_span_is_that_part_of_an_epoch_laid_out_by_hand(
         return
     windows = Windows.cut(store(rows), prefix, suffix, longest, wrap_each=wrap_each)
     by_hand = windows_by_hand(rows, prefix, suffix, longest, wrap_each)
-    assert [windows[number].tolist() for number in range(len(windows))] == by_hand
+    ids, starts = windows.sequences(np.arange(len(windows)))
+    assert [ids[low:high].tolist() for low, high in pairwise(starts)] == by_hand
+    backwards, _ = windows.sequences(np.arange(len(windows))[::-1])
+    assert backwards.tolist() == [token for window in by_hand[::-1] for token in window]
     assert windows.tokens == sum(map(len, by_hand))
     assert longest is None or max(map(len, by_hand)) <= longest
     row = epoch_by_hand(by_hand, seed, 3)

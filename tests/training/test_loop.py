@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headstart.batches.batch import Batch
 from headstart.batches.examples import EncodedExamples, ExampleBatches
-from headstart.batches.language import CausalBatches, MaskedBatches
+from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.config import ClassifierConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import TrainingError
@@ -188,6 +188,19 @@ def test_a_state_of_another_model_is_refused() -> None:
         restore_state(make_loop(model=classifier(layers=3)), through_disk(saved.state))
     with pytest.raises(TrainingError, match="has shape"):
         restore_state(make_loop(model=classifier(feed_forward=40)), through_disk(saved.state))
+
+
+def test_a_state_of_a_version_with_other_batches_is_refused() -> None:
+    """Masks that are drawn otherwise would go on from it, silently not the same run."""
+    saved = next(event for event in make_loop(save_every=1).run() if isinstance(event, Saved))
+    older = through_disk(saved.state)
+    assert older.numbers.pop("batches") == 1
+    restore_state(make_loop(), older)  # one of before there was a number
+    loop = make_loop()
+    loop.batches.version = 2  # type: ignore[attr-defined]
+    with pytest.raises(TrainingError, match="another version of headstart"):
+        restore_state(loop, older)
+    assert MaskedBatches.version == PairBatches.version == 2
 
 
 def test_asked_to_stop_it_saves_and_ends() -> None:

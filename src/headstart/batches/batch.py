@@ -6,7 +6,7 @@ where it was. `micro_batch` divides a step among the micro-batches of one proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
@@ -147,12 +147,13 @@ def pick_window(asked: int | None, config: ModelConfig) -> int:
     return asked or config.window
 
 
-def pack(sequences: Sequence[NDArray[Any]]) -> dict[str, Any]:
-    """The fields that every batch has: the sequences end to end."""
-    lengths = [len(sequence) for sequence in sequences]
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    ids = np.concatenate(sequences).astype(np.int64)
-    return {"ids": torch.from_numpy(ids), "starts": torch.from_numpy(starts), "longest": max(lengths)}
+def packed(ids: NDArray[Any], starts: NDArray[Any]) -> dict[str, Any]:
+    """The fields that every batch has, from tokens end to end and where each sequence begins."""
+    return {
+        "ids": torch.from_numpy(ids.astype(np.int64, copy=False)),
+        "starts": torch.from_numpy(starts.astype(np.int32)),
+        "longest": int(np.diff(starts).max()),
+    }
 
 
 def rng(*key: int) -> np.random.Generator:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Batch, Ints, pack, rng
+from headstart.batches.batch import Batch, Ints, packed, rng
+from headstart.batches.ragged import Piece, concatenate
 from headstart.batches.sampler import BatchSampler, batch_boundaries
 from headstart.errors import DataError
 from headstart.reading.examples import Example, Examples
@@ -86,22 +87,26 @@ class EncodedExamples:
 
     def take(self, rows: Ints) -> EncodedExamples:
         """These rows as a set of their own, in this order; `truncated` is not counted for them."""
-        spans = [slice(self.starts[r], self.starts[r + 1]) for r in rows]
-        segments = None if self.segments is None else [self.segments[s] for s in spans]
-        return EncodedExamples.from_rows([self.ids[s] for s in spans], segments, self.labels[rows])
+        ids, starts, segments = self._gathered(rows)
+        narrow = None if segments is None else segments.astype(np.int8)
+        return EncodedExamples(ids.astype(np.int32), starts, narrow, self.labels[rows], 0)
 
     def batch(self, rows: Ints) -> Batch:
         """These rows as one batch, in this order."""
-        spans = [slice(self.starts[r], self.starts[r + 1]) for r in rows]
-        segments = None
-        if self.segments is not None:
-            segments = torch.from_numpy(np.concatenate([self.segments[s] for s in spans]).astype(np.int64))
+        ids, starts, segments = self._gathered(rows)
         return Batch(
-            **pack([self.ids[s] for s in spans]),
-            segments=segments,
+            **packed(ids, starts),
+            segments=None if segments is None else torch.from_numpy(segments),
             labels=torch.from_numpy(self.labels[rows]),
             rows=torch.from_numpy(np.array(rows, dtype=np.int64)),
         )
+
+    def _gathered(self, rows: Ints) -> tuple[Ints, Ints, Ints | None]:
+        """(N,), (S + 1,), (N,): tokens of these rows end to end, where each begins, and segments."""
+        start, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
+        ids, starts = concatenate([Piece(self.ids, start, length)])
+        segments = None if self.segments is None else concatenate([Piece(self.segments, start, length)])[0]
+        return ids, starts, segments
 
 
 def _class_ids(rows: Sequence[Example], class_names: Sequence[str]) -> Ints:

@@ -9,11 +9,15 @@ With `evaluation` the order is that of the file and masks and pairs are the same
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
-from headstart.batches.batch import IGNORE_INDEX, Batch, Ints, pack, rng
-from headstart.batches.masking import Masking, pack_masked
+from headstart.batches.batch import IGNORE_INDEX, Batch, Ints, packed
+from headstart.batches.draws import Bits, below, draw, streams
+from headstart.batches.masking import Masking
+from headstart.batches.ragged import Piece, concatenate
 from headstart.batches.sampler import BatchSampler
 from headstart.batches.windows import Windows
 from headstart.errors import DataError, ModelError
@@ -64,13 +68,14 @@ class CausalBatches:
         targets = np.append(ids[1:], IGNORE_INDEX)[: self.tokens]
         targets[np.isin(targets, self.predictable)] = IGNORE_INDEX
         ids = ids[: self.tokens]
-        sequences = np.split(ids, np.arange(self.window, len(ids), self.window))
-        return Batch(**pack(sequences), targets=torch.from_numpy(targets))
+        starts = np.append(np.arange(0, len(ids), self.window), len(ids))
+        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets))
 
     def _within_documents(self, epoch: int, step: int) -> Batch:
-        sequences = [self.windows[int(window)] for window in self.sampler.items(epoch, step)]
-        targets = np.concatenate([np.append(ids[1:], IGNORE_INDEX) for ids in sequences])
-        return Batch(**pack(sequences), targets=torch.from_numpy(targets))
+        ids, starts = self.windows.sequences(self.sampler.items(epoch, step))
+        targets = np.append(ids[1:], IGNORE_INDEX)
+        targets[starts[1:] - 1] = IGNORE_INDEX
+        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets))
 
 
 def _document_borders(tokenizer: Tokenizer, across: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -83,6 +88,8 @@ def _document_borders(tokenizer: Tokenizer, across: bool) -> tuple[tuple[int, ..
 class MaskedBatches:
     """About `batch_size` × `window` tokens a step: windows in special tokens, as a classifier sees its texts."""
 
+    version = 2  # of its draws: a run that was begun with others cannot be resumed
+
     def __init__(
         self,
         documents: Documents,
@@ -94,9 +101,9 @@ class MaskedBatches:
         masking: Masking,
         evaluation: bool = False,
     ) -> None:
-        placeholder = tokenizer.size  # no token has this id, so it shows where `wrap` puts the text
-        wrapped = tokenizer.wrap([placeholder])[0]
-        at = wrapped.index(placeholder)
+        text = tokenizer.size  # no token has this id, so it shows where `wrap` puts the text
+        wrapped = tokenizer.wrap([text])[0]
+        at = wrapped.index(text)
         self.windows = Windows.cut(documents, tuple(wrapped[:at]), tuple(wrapped[at + 1 :]), window, wrap_each=True)
         self.sampler = BatchSampler(self.windows.length, window * batch_size, seed, evaluation=evaluation)
         self.masking = masking
@@ -105,9 +112,14 @@ class MaskedBatches:
         return self.sampler.steps(epoch)
 
     def batch(self, epoch: int, step: int) -> Batch:
-        key = self.sampler.key(epoch)
-        windows = self.sampler.items(epoch, step).tolist()
-        return Batch(**pack_masked([self.masking.apply(self.windows[w], (*key, w, 1)) for w in windows]))
+        windows = self.sampler.items(epoch, step)
+        ids, starts = self.windows.sequences(windows)
+        return _masked_batch(self.masking, ids, starts, streams((*self.sampler.key(epoch), 1), windows))
+
+
+def _masked_batch(masking: Masking, ids: Ints, starts: Ints, streams: Bits, **fields: Any) -> Batch:
+    ids, masked, targets = masking.apply(ids, starts, streams)
+    return Batch(**packed(ids, starts), masked=torch.from_numpy(masked), targets=torch.from_numpy(targets), **fields)
 
 
 class PairBatches:
@@ -117,6 +129,8 @@ class PairBatches:
     each. Label 0: the second segment follows the first. Label 1: it does not.
     """
 
+    version = 2
+
     def __init__(
         self,
         documents: Documents,
@@ -128,8 +142,10 @@ class PairBatches:
         masking: Masking,
         evaluation: bool = False,
     ) -> None:
-        self.tokenizer, self.masking = tokenizer, masking
-        special = len(tokenizer.wrap([], [])[0])
+        self.masking = masking
+        self.text = tokenizer.size  # no token has this id, so it shows where `wrap` puts the texts
+        self.layout = list(zip(*tokenizer.wrap([self.text], [self.text]), strict=True))  # each token and its segment
+        special = len(self.layout) - 2
         if window - special < 2:
             raise ModelError(f"a window of {window} tokens has no room for a pair: choose a longer one")
         self.windows = Windows.cut(documents, (), (), window - special, wrap_each=True)
@@ -144,41 +160,54 @@ class PairBatches:
         return self.sampler.steps(epoch)
 
     def batch(self, epoch: int, step: int) -> Batch:
-        key = self.sampler.key(epoch)
-        sequences, segments, labels = [], [], []
-        for pair in self.sampler.items(epoch, step).tolist():
-            ids, segment, label = self._pair(pair, rng(*key, pair, 2))
-            sequences.append(self.masking.apply(ids, (*key, pair, 1)))
-            segments.append(segment)
-            labels.append(label)
-        return Batch(
-            **pack_masked(sequences),
-            segments=torch.from_numpy(np.concatenate(segments)),
-            labels=torch.tensor(labels),
+        key, pairs = self.sampler.key(epoch), self.sampler.items(epoch, step)
+        first, second, labels = self._segments(pairs, streams((*key, 2), pairs))
+        texts = iter((first, second))
+        pieces = [next(texts) if token == self.text else Piece.same(token, len(pairs)) for token, _ in self.layout]
+        ids, starts = concatenate(pieces)
+        lengths = np.stack([piece.length for piece in pieces], axis=1)
+        segments = np.repeat(np.tile([segment for _, segment in self.layout], len(pairs)), lengths.ravel())
+        return _masked_batch(
+            self.masking,
+            ids,
+            starts,
+            streams((*key, 1), pairs),
+            segments=torch.from_numpy(segments),
+            labels=torch.from_numpy(labels),
         )
 
-    def _pair(self, pair: int, generator: np.random.Generator) -> tuple[Ints, Ints, int]:
-        """Ids and segments of a pair, and whether its second segment is unrelated."""
-        text = self.windows[int(self.divisible[pair])]
-        middle = int(generator.integers(1, len(text)))
-        second, label = text[middle:], int(generator.random() < 0.5)
-        if label:
-            second = self._unrelated_segment(pair, len(second), generator)
-        ids, segments = self.tokenizer.wrap(text[:middle].tolist(), second.tolist())
-        return np.array(ids, dtype=np.int64), np.array(segments, dtype=np.int64), label
+    def _segments(self, pairs: Ints, streams: Bits) -> tuple[Piece, Piece, Ints]:
+        """The two segments of each pair, and whether the second is unrelated to the first (1) or follows it (0)."""
+        windows = self.divisible[pairs]
+        start, length = self.windows.text_start(windows), self.windows.length[windows]
+        middle = 1 + below(draw(streams, 0), length - 1)
+        labels = below(draw(streams, 1), 2)
+        second_start, second_length = start + middle, length - middle
+        unrelated = np.flatnonzero(labels)
+        second_start[unrelated], second_length[unrelated] = self._unrelated_segments(
+            pairs[unrelated], second_length[unrelated], streams[unrelated]
+        )
+        ids = self.windows.documents.ids
+        return Piece(ids, start, middle), Piece(ids, second_start, second_length), labels
 
-    def _unrelated_segment(self, pair: int, length: int, generator: np.random.Generator) -> Ints:
-        """As much text from within another document, so that neither its length nor a beginning tells it apart."""
-        first = np.searchsorted(self.document, self.document[pair], side="left")
-        own = np.searchsorted(self.document, self.document[pair], side="right") - first  # windows of this document
-        longest = np.zeros(0, dtype=np.int64)
-        for _ in range(8):  # a window that is long enough is soon drawn, where there are any
-            other = int(generator.integers(len(self.document) - own))
-            text = self.windows[int(self.divisible[other if other < first else other + own])]
-            offset = int(generator.integers(1, max(len(text) - length, 1) + 1))
-            segment = text[offset : offset + length]
-            if len(segment) > len(longest):
-                longest = segment
-            if len(longest) == length:
-                break
-        return longest
+    def _unrelated_segments(self, pairs: Ints, wanted: Ints, streams: Bits) -> tuple[Ints, Ints]:
+        """Start and length of as much text from within another document, so that neither its length nor a beginning
+        tells it apart.
+        """
+        start, length = np.zeros_like(pairs), np.zeros_like(pairs)
+        own_first = np.searchsorted(self.document, self.document[pairs], side="left")
+        own = np.searchsorted(self.document, self.document[pairs], side="right") - own_first  # windows of this document
+        open_ = np.arange(len(pairs))
+        for attempt in range(8):  # a window that is long enough is soon drawn, where there are any
+            window_bits, offset_bits = (draw(streams[open_], 2 + 2 * attempt + k) for k in (0, 1))
+            other = below(window_bits, len(self.document) - own[open_])
+            other += np.where(other < own_first[open_], 0, own[open_])
+            window = self.divisible[other]
+            available = self.windows.length[window]
+            offset = 1 + below(offset_bits, np.maximum(available - wanted[open_], 1))
+            found = np.minimum(available - offset, wanted[open_])
+            better = found > length[open_]
+            start[open_[better]] = (self.windows.text_start(window) + offset)[better]
+            length[open_[better]] = found[better]
+            open_ = open_[length[open_] < wanted[open_]]
+        return start, length

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from headstart.batches.batch import Ints, pack, rng
+from headstart.batches.batch import Ints
+from headstart.batches.draws import Bits, below, draw, threshold
+from headstart.batches.ragged import positions
 from headstart.errors import ModelError
 from headstart.tokenizers.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class MaskedSequence:
-    """A sequence of L tokens, M of which are masked."""
+class MaskedTokens(NamedTuple):
+    """N tokens of a batch, M of which are masked."""
 
-    ids: Ints  # (L,) as the model sees them
-    positions: Ints  # (M,) of the masked tokens
+    ids: Ints  # (N,) as the model sees them
+    masked: Ints  # (M,) positions of the masked tokens
     targets: Ints  # (M,) what they were
-
-
-def pack_masked(sequences: Sequence[MaskedSequence]) -> dict[str, Any]:
-    """The fields of a batch of masked sequences."""
-    packed = pack([sequence.ids for sequence in sequences])
-    starts = packed["starts"][:-1].tolist()
-    masked = [sequence.positions + start for sequence, start in zip(sequences, starts, strict=True)]
-    targets = [sequence.targets for sequence in sequences]
-    packed["masked"], packed["targets"] = (torch.from_numpy(np.concatenate(parts)) for parts in (masked, targets))
-    return packed
 
 
 @dataclass(frozen=True)
@@ -59,14 +48,23 @@ class Masking:
         begins, ends = (np.array(edge, dtype=bool) for edge in tokenizer.word_edges)
         return cls(tokenizer.mask, tokenizer.size, special, begins, ends, rate, whole_words)
 
-    def apply(self, ids: Ints, key: tuple[int, ...]) -> MaskedSequence:
-        """Mask some of these tokens (L,); the key decides which."""
-        generator = rng(*key)
-        chance, fate = generator.random(len(ids)), generator.random(len(ids))
-        random_ids = generator.integers(self.size, size=len(ids))
+    def apply(self, ids: Ints, starts: Ints, streams: Bits) -> MaskedTokens:
+        """Mask some of the tokens (N,) of S sequences, which begin at `starts` (S + 1,). The stream of a sequence (S,)
+        decides which of its tokens, so that it does not matter what else is in the batch.
+        """
+        lengths = np.diff(starts)
+        bits = draw(np.repeat(streams, lengths), positions(lengths))
+        chance = bits
         if self.whole_words:  # a word shares the chance of its first token
-            begins = self.begins[ids] | np.append(True, self.ends[ids[:-1]])
-            chance = chance[begins][np.cumsum(begins) - 1]
-        masked = (chance < self.rate) & ~self.special[ids]
-        replaced = np.where(fate < 0.8, self.mask, np.where(fate < 0.9, random_ids, ids))
-        return MaskedSequence(np.where(masked, replaced, ids), np.flatnonzero(masked), ids[masked])
+            begins = self.begins[ids]
+            begins[1:] |= self.ends[ids[:-1]]
+            begins[starts[:-1][lengths > 0]] = True
+            chance = bits[begins][np.cumsum(begins) - 1]
+        masked = np.flatnonzero((chance < threshold(self.rate)) & ~self.special[ids])
+        targets = ids[masked]
+        fate, other = draw(bits[masked], 1), draw(bits[masked], 2)
+        random_ids = below(other, self.size)
+        seen = np.where(fate < threshold(0.8), self.mask, np.where(fate < threshold(0.9), random_ids, targets))
+        ids = ids.copy()
+        ids[masked] = seen
+        return MaskedTokens(ids, masked, targets)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headstart.batches.batch import Ints
+from headstart.batches.ragged import Piece, concatenate
 from headstart.errors import DataError, ModelError
 from headstart.store.store import Documents
 
@@ -15,7 +16,8 @@ from headstart.store.store import Documents
 class Windows:
     """W windows: each is `length[w]` tokens from `offset[w]` on of document `document[w]`, special tokens included.
 
-    `prefix` and `suffix`, the special tokens, stand around each document, or with `wrap_each` around each window.
+    `prefix` and `suffix`, the special tokens, stand around each document, or with `wrap_each` around each window; there
+    `offset` counts the tokens of the bare text.
     """
 
     documents: Documents
@@ -59,23 +61,44 @@ class Windows:
     def tokens(self) -> int:
         return int(self.length.sum())
 
-    def __getitem__(self, window: int) -> Ints:
-        """The tokens of one window."""
-        begin, end = self.documents.starts[self.document[window]], self.documents.starts[self.document[window] + 1]
-        offset, length = int(self.offset[window]), int(self.length[window])
-        if self.wrap_each:
-            text = length - len(self.prefix) - len(self.suffix)
-            ids = self.documents.ids[begin + offset : begin + offset + text]
-            return np.concatenate([self.prefix, ids, self.suffix]).astype(np.int64)
-        head = np.array(self.prefix[offset : offset + length], dtype=np.int64)
-        low, high = (max(place - len(self.prefix), 0) for place in (offset, offset + length))  # in the bare text
-        ids = self.documents.ids[begin + low : min(begin + high, end)]
-        tail = np.array(self.suffix, dtype=np.int64)[max(low - int(end - begin), 0) : max(high - int(end - begin), 0)]
-        return np.concatenate([head, ids, tail]).astype(np.int64)
+    def sequences(self, windows: Ints) -> tuple[Ints, Ints]:
+        """(N,) and (S + 1,): the tokens of these windows end to end, and where each begins."""
+        return self._slices(windows, np.zeros_like(windows), self.length[windows])
 
     def span(self, order: Ints, starts: Ints, low: int, high: int) -> Ints:
         """Tokens `low` to `high` of the windows laid end to end in this order; `starts` says where each begins."""
         first = int(np.searchsorted(starts, low, side="right")) - 1
         last = int(np.searchsorted(starts, high, side="left"))
-        ids = np.concatenate([self[int(window)] for window in order[first:last]])
-        return ids[low - starts[first] : high - starts[first]]
+        windows = order[first:last]
+        begin, end = np.zeros_like(windows), self.length[windows]
+        begin[0] = low - starts[first]
+        end[-1] -= starts[last] - high
+        return self._slices(windows, begin, end)[0]
+
+    def text_start(self, windows: Ints) -> Ints:
+        """(S,): where the text of each begins among the ids of all documents; for windows that are wrapped each."""
+        return self.documents.starts[self.document[windows]] + self.offset[windows]
+
+    def _slices(self, windows: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Tokens `begin[s]` to `end[s]` of each of these windows, end to end."""
+        if self.wrap_each:
+            text_start, text_length = self.text_start(windows), self.length[windows] - self._special
+        else:  # from positions in the window to positions in its document
+            begin, end = begin + self.offset[windows], end + self.offset[windows]
+            document = self.document[windows]
+            text_start = self.documents.starts[document]
+            text_length = self.documents.starts[document + 1] - text_start
+        pieces, before = [], np.zeros_like(begin)  # tokens of the wrapped text that stand before the piece
+        for source, start, length in (
+            (np.array(self.prefix, np.int64), 0, len(self.prefix)),
+            (self.documents.ids, text_start, text_length),
+            (np.array(self.suffix, np.int64), 0, len(self.suffix)),
+        ):
+            low, high = (np.clip(place - before, 0, length) for place in (begin, end))
+            pieces.append(Piece(source, start + low, high - low))
+            before = before + length
+        return concatenate(pieces)
+
+    @property
+    def _special(self) -> int:
+        return len(self.prefix) + len(self.suffix)

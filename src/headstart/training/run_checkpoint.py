@@ -65,6 +65,7 @@ def capture_state(loop: Loop) -> RunState:
         "since_best": loop.early_stopping.evaluations_since_best,
         "best": None if best is None else vars(best),
         "optimizer": optimizers,
+        "batches": _batches_version(loop),
     }
     return RunState(tensors, numbers)
 
@@ -72,6 +73,11 @@ def capture_state(loop: Loop) -> RunState:
 def restore_state(loop: Loop, state: RunState) -> None:
     """Let a loop go on from a state that one with the same settings, model and data gave."""
     numbers = state.numbers
+    if numbers.get("batches", 1) != _batches_version(loop):
+        raise TrainingError(
+            "this run was begun by another version of headstart, which draws other masks: it cannot go on exactly. "
+            "Go on with that version, or begin anew in another folder"
+        )
     loop.epoch, loop.step_in_epoch = numbers["epoch"], numbers["in_epoch"]
     loop.step, loop.tokens = numbers["step"], numbers["tokens"]
     loop.micro_batches = math.ceil(numbers["shares"] / loop.parallel.world_size)  # as many in all as there were
@@ -88,6 +94,11 @@ def restore_state(loop: Loop, state: RunState) -> None:
     loop.optimizer.load_state_dict(parts["optimizer"], numbers["optimizer"])
     if loop.average:
         loop.average.load_state_dict(parts["average"])
+
+
+def _batches_version(loop: Loop) -> int:
+    """It changes where the same seed, epoch and step give another batch than before."""
+    return getattr(loop.batches, "version", 1)
 
 
 def _load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
