@@ -22,7 +22,7 @@ from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.training import optim
 from headstart.training.hardware import bf16_problem
-from headstart.training.optim import Optimizers, PlainAdamW, build_optimizer, fused_adamw, parameter_groups
+from headstart.training.optim import AdamW, Optimizers, PlainAdamW, build_optimizer, parameter_groups
 from headstart.training.schedule import lr_factor, unfreeze_top
 from headstart.training.settings import OptimizerSettings
 
@@ -115,7 +115,7 @@ def test_the_first_step_by_hand() -> None:
 
 def as_optimizers(params: list[nn.Parameter], lr: float, weight_decay: float) -> Optimizers:
     group = {"params": params, "names": ["weight"], "lr": lr, "initial": lr, "weight_decay": weight_decay}
-    return Optimizers([fused_adamw([group], OptimizerSettings())])
+    return Optimizers([AdamW([group], OptimizerSettings())])
 
 
 @pytest.mark.parametrize("optimizer_class", [PlainAdamW, as_optimizers])
@@ -262,7 +262,7 @@ def test_muon_steps_are_as_large_as_adamws() -> None:
 
 def test_a_frozen_backbone_leaves_muon_nothing() -> None:
     optimizer = build_optimizer(small().freeze(), OptimizerSettings(optimizer="muon", lr=0.1))
-    assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
+    assert [type(part) for part in optimizer.parts] == [AdamW]
 
 
 @pytest.mark.skipif(bf16_problem("cpu") is not None, reason="torch's Muon multiplies in bf16, which this CPU cannot")
@@ -352,6 +352,24 @@ def test_fused_adamw_is_the_plain_one() -> None:
         plain.step()
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, twin.get_parameter(name), rtol=0, atol=1e-12)
+
+
+def test_adamw_is_torchs_to_the_bit() -> None:
+    """Over a gradient scale, a step that is skipped, and a parameter that has no gradient yet."""
+    model = small()
+    twin = copy.deepcopy(model)
+    how = OptimizerSettings(lr=0.01, weight_decay=0.1, layer_decay=0.7, head_lr=5)
+    ours = build_optimizer(model, how)
+    theirs = Optimizers([torch.optim.AdamW(parameter_groups(twin, how), betas=(how.beta1, how.beta2), fused=True)])
+    for step in range(4):
+        for each, optimizer in ((model, ours), (twin, theirs)):
+            gradients(each, step)
+            if step == 0:
+                each.backbone.embeddings.tokens.weight.grad = None
+            optimizer.step(divide_by=torch.tensor(3.0), skip=torch.tensor(step == 2))
+            optimizer.zero_grad()
+    assert same(weights(model), weights(twin))
+    assert same(ours.state_dict()[0], theirs.state_dict()[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,7 @@
 """How weights move: AdamW written out, and the optimizers that training uses.
 
 PlainAdamW            the algorithm, to read; tested equal to torch's
+AdamW                 torch's, fused, without its import of the compiler
 Muon                  torch's, for all matrices of one shape at once
 parameter_groups      which parameters learn how fast, and which decay
 build_optimizer       the fast optimizers over these groups, as one `Optimizers`
@@ -8,6 +9,7 @@ build_optimizer       the fast optimizers over these groups, as one `Optimizers`
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -73,10 +75,37 @@ class PlainAdamW(torch.optim.Optimizer):
                 p -= lr * mean / (square.sqrt() + eps)
 
 
+# --- torch's, without its compiler ------------------------------------------------------------------------------------
+
+
+class _Uncompiled(torch.optim.Optimizer):
+    """Methods of torch's optimizers as they are written, without the wrappers that keep them from being compiled.
+
+    Each wrapper imports the compiler when it is first called, which takes over a second, and no step is compiled here.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class AdamW(_Uncompiled, torch.optim.AdamW):
+    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
+
+    _torch_step = inspect.unwrap(torch.optim.AdamW.step)
+
+    def __init__(self, groups: list[Group], settings: OptimizerSettings) -> None:
+        betas, on_gpu = (settings.beta1, settings.beta2), groups[0]["params"][0].is_cuda
+        super().__init__(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        self._torch_step()
+
+
 # --- Muon, many matrices at once --------------------------------------------------------------------------------------
 
 
-class Muon(torch.optim.Muon):
+class Muon(_Uncompiled, torch.optim.Muon):
     """torch's Muon (Jordan et al. 2024), which takes one matrix after the other: here all of one shape move together.
 
     A step is the mean of the gradients with its singular values brought near 1, by five Newton-Schulz iterations.
@@ -278,16 +307,10 @@ def build_optimizer(model: Model, settings: OptimizerSettings) -> Optimizers:
         dtype = torch.float32 if bf16_problem(model.device) else torch.bfloat16
         parts.append(Muon(_lr_on_device(matrices), dtype))
     if others := parameter_groups(model, settings, lambda name, p: not for_muon(name, p)):
-        parts.append(fused_adamw(others, settings))
+        parts.append(AdamW(_lr_on_device(others), settings))
     if not parts:
         raise ModelError("every parameter of this model is frozen: unfreeze some, or there is nothing to train")
     return Optimizers(parts)
-
-
-def fused_adamw(groups: list[Group], settings: OptimizerSettings) -> torch.optim.AdamW:
-    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
-    betas, on_gpu = (settings.beta1, settings.beta2), groups[0]["params"][0].is_cuda
-    return torch.optim.AdamW(_lr_on_device(groups), betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
 
 
 def _lr_on_device(groups: list[Group]) -> list[Group]:

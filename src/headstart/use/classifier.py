@@ -17,14 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.special import softmax
 
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
-from headstart.metrics import Floats, Scores, score
+from headstart.metrics import Floats, Scores, score, softmax
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Example, Examples, Text
 from headstart.runs.run import Result, RunFolder
@@ -139,8 +138,7 @@ def calibrated(log_probabilities: Floats, temperature: float) -> Floats:
     >>> calibrated(np.log([[0.9, 0.1]]), 2.0).round(2).tolist()
     [[0.75, 0.25]]
     """
-    probabilities: Floats = softmax(log_probabilities / temperature, axis=1)
-    return probabilities
+    return softmax(log_probabilities / temperature)
 
 
 def to_example(text: Text, number: int, label: str | None = None) -> Example:
