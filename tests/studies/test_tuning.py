@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,12 +21,13 @@ import pytest
 from headstart.errors import TrainingError
 from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
-from headstart.studies import looks, tuning
+from headstart.studies import effort, looks, tuning
 from headstart.studies import study as module
 from headstart.studies.compare import _work, compare, open_study
 from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
+from headstart.studies.study import Study
 from headstart.studies.tuning import STEP, Outcome, next_rate
 
 SMALL = Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,))
@@ -33,6 +36,7 @@ SMALL = Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,))
 @pytest.fixture(autouse=True)
 def small_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EFFORTS, "quick", (SMALL,))
+    monkeypatch.setattr(effort, "MOST_EPOCHS", 6)
     monkeypatch.setattr(tuning, "LEAST_STEPS", 1)
 
 
@@ -55,6 +59,7 @@ def done(world: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     folder = tmp_path_factory.mktemp("tuned") / "s"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EFFORTS, "quick", (SMALL,))
+        patch.setattr(effort, "MOST_EPOCHS", 6)
         patch.setattr(tuning, "LEAST_STEPS", 1)
         return folder, compare(settings(world, base), folder)
 
@@ -162,6 +167,60 @@ def test_effort_is_cut_to_the_time_there_is() -> None:
     assert choose_effort(efforts, [1.0, 1.0], enough + 1, 3) is efforts[0]
     assert choose_effort(efforts, [1.0, 1.0], enough - 1, 3) is efforts[1]
     assert choose_effort(efforts, [1e6], enough, 3) is efforts[2]
+
+
+class FakeSearch:
+    """A search that has tried all that an effort asks for; `gains` by the most times the epochs."""
+
+    def __init__(self, gains: dict[int, float]) -> None:
+        self.gains, self.seconds_per_epoch = gains, 1.0
+
+    def progress(self, effort: Effort) -> SimpleNamespace:
+        return SimpleNamespace(waiting=[])
+
+    def improvement(self, effort: Effort) -> float:
+        return self.gains.get(max(effort.longer), 0.0)
+
+
+def fake_study(minutes: float, searches: Sequence[FakeSearch], linear: Sequence[SimpleNamespace] = ()) -> Study:
+    asked: Any = SimpleNamespace(tune="quick", seconds=60 * minutes, processes=1, seeds=3)
+    plan: Any = lambda seeds, tuned: linear  # noqa: E731
+    fakes: Any = tuple(searches)
+    return Study(asked, Path("nowhere"), {}, (), plan, fakes, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("gains", "minutes", "expected"),
+    [
+        (({2: 0.0}, {2: 0.009}), 60, (2,)),
+        (({2: 0.0}, {2: 0.01}), 60, (2, 4)),  # of one arm: both are tried with more
+        (({2: 0.3, 4: 0.02}, {2: 0.0, 4: 0.0}), 60, (2, 4, 8)),
+        (({2: 0.3, 4: 0.3, 8: 0.3}, {}), 60, (2, 4, 8)),  # 24 epochs, and 48 are more than the most
+        (({2: 0.3, 4: 0.3}, {}), 2, (2,)),  # there is no time for more
+    ],
+)
+def test_epochs_are_doubled_while_an_arm_improves_and_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, gains: tuple[dict[int, float], ...], minutes: float, expected: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(effort, "MOST_EPOCHS", 40)
+    chosen = fake_study(minutes, [FakeSearch(each) for each in gains]).effort
+    assert chosen is not None
+    assert chosen.longer == expected
+
+
+@pytest.mark.parametrize(("minutes", "waits"), [(10, False), (5, True)])
+def test_trials_wait_for_the_linear_models_only_where_time_is_short(
+    monkeypatch: pytest.MonkeyPatch, minutes: float, waits: bool
+) -> None:
+    """With 120 s that each may take, 360 are left of ten minutes, which is enough, and 60 of five."""
+    monkeypatch.setitem(EFFORTS, "quick", (SMALL, Effort(rates=1, finalists=0, epochs=2)))
+    linear = [SimpleNamespace(seed=None, done=False, seconds=0.0) for _ in range(2)]
+    study = fake_study(minutes, [FakeSearch({}), FakeSearch({})], linear)
+    assert 60 < 2 * needed_epochs(SMALL, seeds=3) / 0.85 < 300
+    assert (study.effort is None) == waits
+    for run in linear:
+        run.done = True
+    assert study.effort == SMALL
 
 
 def test_time_is_up(world: Path, base: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headstart.runs.comparison import (
     RunScores,
     WorthResult,
 )
+from headstart.runs.tuning import ArmTuning
 from headstart.studies.contrasts import choose_contrasts
 from headstart.studies.plan import study_needed
 from headstart.studies.recommendation import recommend
@@ -668,6 +669,38 @@ def test_of_those_that_are_level_the_cheapest_is_recommended(seconds: dict[str, 
     arms = [arm(name, accuracy[name], cost=Cost(time)) for name, time in seconds.items()]
     chosen = recommend(compared(arms, LEVEL))
     assert chosen is not None and chosen.arm.name == expected
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.96, "full"), (0.94, "frozen")])
+def test_an_arm_that_is_probably_better_is_recommended_though_it_costs_more(probability: float, expected: str) -> None:
+    difference = replace(apart("full", "frozen", 0.025, -0.01, 0.06, level=0.998), better=probability)
+    comparison = compared([arm("scratch", 0.7), FULL, FROZEN, LINEAR], [difference, BEATEN, GAIN])
+    chosen = recommend(comparison)
+    assert chosen is not None and chosen.arm.name == expected
+    ending = {
+        "full": "the frozen model 84.1 %: -2.5 points (99.8 % interval -6.0 to +1.0), not significant, but it is "
+        "behind with a probability of 96 %.",
+        "frozen": "the fine-tuned model 86.6 %: +2.5 points (99.8 % interval -1.0 to +6.0), not significant, so take "
+        "the cheaper one until that is settled.",
+    }
+    assert ending[expected] in said_of(comparison)[0]
+
+
+@pytest.mark.parametrize(
+    ("improving", "who"),
+    [({"scratch"}, "Scratch was"), ({"full"}, "Full was"), ({"full", "scratch"}, "Full and scratch were")],
+)
+def test_a_gain_over_an_arm_that_was_cut_short_is_one_so_far(improving: set[str], who: str) -> None:
+    arms = [
+        replace(each, tuning=ArmTuning({}, (), 1.0, improving=each.name in improving))
+        for each in (SCRATCH, FULL, LINEAR)
+    ]
+    comparison = compared(arms, [GAIN, BEATEN])
+    assert said_of(comparison)[1] == (
+        "**Pretraining adds 6.2 points so far** (95 % interval 4.4 to 7.9): 86.6 % with it, 80.4 % without. "
+        f"{who} still improving with more epochs: train longer (`--minutes`) before you rely on it."
+    )
+    assert title_of(comparison).endswith("pretraining adds 6.2 points so far")
 
 
 def test_an_arm_that_may_be_no_better_than_majority_is_not_recommended() -> None:

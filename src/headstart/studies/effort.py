@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SHORT = 2  # epochs of a short trial
 SHARE = 0.85  # of the time that may be planned for: trials differ in length
+LINEAR_SECONDS = 120.0  # that a linear model takes at most, while it is not known
+IMPROVEMENT = 0.01  # of accuracy: where twice the epochs bring as much, more of them are tried
+MOST_EPOCHS = 40
+CUT_SHORT = 0.02  # of accuracy: an arm to which the last half of its epochs brought as much would gain by more of them
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,14 @@ class Effort:
         """Epochs that a run may have whose settings were chosen by it."""
         return self.epochs * max(self.longer, default=1)
 
+    @property
+    def extended(self) -> Effort | None:
+        """With trials of twice the epochs beside; None where there are enough, or none to choose by."""
+        times = 2 * max(self.longer, default=1)
+        if not self.longer or times * self.epochs > MOST_EPOCHS:
+            return None
+        return replace(self, longer=(*self.longer, times))
+
 
 QUICK = (
     Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
@@ -51,8 +63,11 @@ def choose_effort(efforts: Sequence[Effort], seconds_per_epoch: Sequence[float],
     >>> [choose_effort(EFFORTS["quick"], [10.0, 10.0], seconds, seeds=3).rates for seconds in (3000, 1500, 100)]
     [5, 5, 1]
     """
-    fitting = (each for each in efforts if sum(seconds_per_epoch) * needed_epochs(each, seeds) <= SHARE * seconds)
-    return next(fitting, efforts[-1])
+    return next((each for each in efforts if fits(each, seconds_per_epoch, seconds, seeds)), efforts[-1])
+
+
+def fits(effort: Effort, seconds_per_epoch: Sequence[float], seconds: float, seeds: int) -> bool:
+    return sum(seconds_per_epoch) * needed_epochs(effort, seeds) <= SHARE * seconds
 
 
 def needed_epochs(effort: Effort, seeds: int) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
 from headstart.studies.contrasts import BaseArms, Contrasts
 from headstart.studies.words import accuracy, base_name, capitalized, interval, points, signed, size
+from headstart.wording import listed
 
 TOO_WIDE = 0.25  # an interval that reaches so far rules nothing out
+SO_FAR = " so far"  # said of a gain where more epochs would change it
 
 
 def pretraining_gain(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -28,14 +30,17 @@ def pretraining_of(arm: ArmResult, contrasts: Contrasts) -> str:
     return "pretraining" if len(contrasts.bases) == 1 else f"the pretraining of {base_name(arm)}"
 
 
-def effect(pretraining: str, difference: DifferenceResult, levels: str, matters: float = 0.0) -> str:
+def effect(
+    pretraining: str, difference: DifferenceResult, levels: str, matters: float = 0.0, *, so_far: bool = False
+) -> str:
     """What pretraining did, with the accuracies that `levels` names and the interval of the difference."""
     estimate = difference.scores["accuracy"]
+    amount = size(estimate.value) + (SO_FAR if so_far else "")
     match difference.decision:
         case "better":
-            return f"**{pretraining} adds {size(estimate.value)}** ({interval(difference)}): {levels}."
+            return f"**{pretraining} adds {amount}** ({interval(difference)}): {levels}."
         case "worse":
-            return f"**{pretraining} lowers accuracy by {size(estimate.value)}** ({interval(difference)}): {levels}."
+            return f"**{pretraining} lowers accuracy by {amount}** ({interval(difference)}): {levels}."
         case "equivalent":
             within = f"within the {points(matters)} points that matter"
             return f"**{pretraining} makes no difference that matters**: {levels}, {signed(difference)}, {within}."
@@ -63,7 +68,22 @@ def _gain(comparison: Comparison, contrasts: Contrasts, arms: BaseArms) -> str:
     difference = comparison.difference(arms.best.name, arms.scratch.name)
     if difference is None:
         return f"**{pretraining} was not tested**: {levels}."
-    return effect(pretraining, difference, levels, comparison.matters)
+    improving = still_improving(arms)
+    found = effect(pretraining, difference, levels, comparison.matters, so_far=bool(improving))
+    return " ".join([found, *_cut_short(improving)])
+
+
+def still_improving(arms: BaseArms) -> list[ArmResult]:
+    """Those of the two whose accuracy still rose with the number of epochs when there was no time for more."""
+    pair = filter(None, (arms.best, arms.scratch))
+    return [arm for arm in pair if arm.tuning is not None and arm.tuning.improving]
+
+
+def _cut_short(improving: Sequence[ArmResult]) -> Iterator[str]:
+    if improving:
+        were = "was" if len(improving) == 1 else "were"
+        names = capitalized(listed([arm.name for arm in improving]))
+        yield f"{names} {were} still improving with more epochs: train longer (`--minutes`) before you rely on it."
 
 
 def _test_accuracy(arm: ArmResult) -> float:

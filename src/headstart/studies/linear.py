@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -87,18 +90,28 @@ def logistic_regression(strength: float = 1.0, *, balanced: bool) -> Any:
 
 
 def fit(model: Any, features: Features, labels: Ints) -> Any:
-    """Fit a model of `logistic_regression`, from its coefficients where it has some.
+    """Fit a model of `logistic_regression`, from its coefficients where it has some."""
+    with _fitting():
+        return _fit(model, features, labels)
 
-    The gradient of the penalty is the coefficients divided by C n: with a tolerance above it, a large C would stop at
-    the coefficients of the C before it.
+
+def _fit(model: Any, features: Features, labels: Ints) -> Any:
+    """The gradient of the penalty is the coefficients divided by C n: with a tolerance above it, a large C would stop
+    at the coefficients of the C before it.
     """
+    model.set_params(tol=float(np.clip(0.1 / (model.C * len(labels)), *TOLERANCES)))
+    return model.fit(features, labels)
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """What holds for the whole process while models are fitted, be it in several threads."""
     from sklearn.exceptions import ConvergenceWarning
 
-    model.set_params(tol=float(np.clip(0.1 / (model.C * len(labels)), *TOLERANCES)))
-    # One thread: these products are too small to share, and threads that wait for each other take many times as long.
+    # One thread a product: they are too small to share, and threads that wait for each other take many times as long.
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # after 1,000 iterations it is as good as it will be
-        return model.fit(features, labels)
+        yield
 
 
 def log_probabilities(model: Any, features: Features, classes: int) -> Floats:
@@ -146,16 +159,18 @@ def try_strengths(
 def try_strength(
     folds: Sequence[FoldFeatures], models: Sequence[Any], strength: float, settings: Mapping[str, Any], classes: int
 ) -> Attempt:
-    """Fit each fold's model with this strength, and score it."""
-    began = time.perf_counter()
-    predicted = []
-    for fold, model in zip(folds, models, strict=True):
+    """Fit each fold's model with this strength, and score it: the folds side by side."""
+
+    def fit_and_predict(fold: FoldFeatures, model: Any) -> Floats:
         if len(np.unique(fold.train_labels)) == 1:  # one class alone, which logistic regression refuses
             certain = np.where(np.arange(classes) == fold.train_labels[0], 0.0, np.log(TINY))
-            predicted.append(np.tile(certain, (len(fold.valid_labels), 1)))
-        else:
-            fit(model.set_params(C=strength), fold.train, fold.train_labels)
-            predicted.append(log_probabilities(model, fold.valid, classes))
+            return np.tile(certain, (len(fold.valid_labels), 1))
+        _fit(model.set_params(C=strength), fold.train, fold.train_labels)
+        return log_probabilities(model, fold.valid, classes)
+
+    began = time.perf_counter()
+    with _fitting(), ThreadPoolExecutor(min(len(folds), torch.get_num_threads())) as threads:
+        predicted = list(threads.map(fit_and_predict, folds, models))
     labels = np.concatenate([fold.valid_labels for fold in folds])
     seconds = time.perf_counter() - began
     return Attempt({**settings, "strength": strength}, np.concatenate(predicted), labels, seconds)

@@ -1,4 +1,5 @@
-"""Which arm to use: of those that no other is significantly better than, the cheapest to train.
+"""Which arm to use: of those that no other is significantly better than, the cheapest to train; a dearer one, where it
+is probably better, though that is not significant after correction.
 
 An arm that is not shown to do better than always giving the most frequent label is not among them, unless none is.
 """
@@ -12,6 +13,7 @@ from headstart.runs.comparison import ArmResult, Comparison, valid_accuracy
 from headstart.studies.contrasts import PRETRAINED
 
 SAME_COST = 1.5  # times as long to train is no difference: another machine, or another day, may turn it round
+LIKELY = 0.95  # the probability of being better from which an arm is taken though it costs more
 ORDER = {"baseline": 0, "frozen": 1, "scratch": 2, "full": 2, "ensemble": 3}  # of cost, where it was not measured
 
 
@@ -36,6 +38,7 @@ def recommend(comparison: Comparison) -> Recommendation | None:
     by_cost = _comparable_costs(eligible)
     cheapest = min(by_cost.values())
     best = max((arm for arm in eligible if by_cost[arm.name] <= SAME_COST * cheapest), key=valid_accuracy)
+    best = _probably_better(comparison, best, eligible)
     others = _others(arms, best)
     rival = _rival(comparison, best, [arm for arm in others if arm in eligible], others)
     return Recommendation(best, rival, _further(best, rival, others), bool(useful))
@@ -61,6 +64,16 @@ def _is_worse(comparison: Comparison, arm: ArmResult, other: ArmResult) -> bool:
     if difference is not None:
         return difference.decision == "worse"
     return arm.scores["accuracy"].high < other.scores["accuracy"].low
+
+
+def _probably_better(comparison: Comparison, best: ArmResult, eligible: Sequence[ArmResult]) -> ArmResult:
+    """The one that is most likely better than the cheapest, if it is likely enough and matters."""
+    likely = []
+    for arm in eligible:
+        difference = comparison.difference(arm.name, best.name)
+        if difference is not None and difference.decision == "undecided" and difference.better >= LIKELY:
+            likely.append((difference.scores["accuracy"].value, arm))
+    return max(likely, key=lambda each: each[0], default=(0.0, best))[1]
 
 
 def _others(arms: Sequence[ArmResult], best: ArmResult) -> list[ArmResult]:

@@ -31,7 +31,7 @@ from headstart.runs.study import StudyFolder
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import looks
 from headstart.studies.baselines import baseline
-from headstart.studies.effort import EFFORTS, Effort, choose_effort
+from headstart.studies.effort import CUT_SHORT, EFFORTS, IMPROVEMENT, LINEAR_SECONDS, Effort, choose_effort, fits
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
@@ -106,13 +106,26 @@ class Study:
     def effort(self) -> Effort | None:
         """How far arms are searched; None while it is not known how long an epoch takes."""
         efforts = EFFORTS.get(self.settings.tune, ())
-        if not efforts or self.settings.seconds is None:
-            return efforts[0] if efforts else None
-        per_epoch = [search.seconds_per_epoch for search in self.searches]
-        if None in per_epoch or not all(run.done for run in self.untrained):
+        if not efforts:
             return None
-        seconds = self._budget - sum(run.seconds for run in self.untrained)
-        return choose_effort(efforts, [each for each in per_epoch if each is not None], seconds, self.first_seeds)
+        per_epoch = [each for search in self.searches if (each := search.seconds_per_epoch) is not None]
+        if len(per_epoch) < len(self.searches) and self.settings.seconds is not None:
+            return None
+        seconds = self._budget - sum(run.seconds if run.done else LINEAR_SECONDS for run in self.untrained)
+        effort = choose_effort(efforts, per_epoch, seconds, self.first_seeds)
+        if effort is not efforts[0] and not all(run.done for run in self.untrained):
+            return None  # they may leave more time than that
+        while (extended := effort.extended) and self._improves(effort):
+            if not fits(extended, per_epoch, seconds, self.first_seeds):
+                break
+            effort = extended
+        return effort
+
+    def _improves(self, effort: Effort) -> bool:
+        """Whether all arms are searched so far, and one of them does clearly better with the most epochs."""
+        if any(search.progress(effort).waiting for search in self.searches):
+            return False
+        return any(search.improvement(effort) >= IMPROVEMENT for search in self.searches)
 
     @property
     def tuned(self) -> dict[str, ArmTuning] | None:
@@ -123,6 +136,19 @@ class Study:
         if effort is None or any(search.progress(effort).waiting for search in self.searches):
             return None
         return {search.arm.name: search.conclude(effort) for search in self.searches}
+
+    def _tuning(self, runs: Sequence[PlannedRun]) -> dict[str, ArmTuning]:
+        """How each arm was tuned, and whether it was still improving with more epochs."""
+        tuned, effort = self.tuned or {}, self.effort
+        if effort is None:
+            return tuned
+        all_labels = max(run.budget for run in runs)
+        for search in self.searches:
+            name = search.arm.name
+            own = [run.folder for run in runs if run.arm.name == name and run.budget == all_labels]
+            improving = search.improvement(effort, own) >= CUT_SHORT
+            tuned[name] = replace(tuned[name], improving=improving)
+        return tuned
 
     @property
     def _budget(self) -> float:
@@ -255,7 +281,7 @@ class Study:
             root=self.folder,
             alpha=looks.alpha_at(seeds, last=last) if self.settings.seeds == "auto" else ALPHA,
             matters=self.settings.matters / 100,
-            tuning=self.tuned or {},
+            tuning=self._tuning(runs),
         )
 
     def _ensembles(self, runs: Sequence[PlannedRun]) -> Iterator[tuple[Arm, int, Path]]:

@@ -3,7 +3,8 @@
 short trials    learning rates half a decade apart around a start that depends on the width; where the best is at an
                 edge the range grows, else the gaps beside it are filled
 long trials     the best of them again, trained for longer, on another fold
-variants        the best of these, trained for longer still and with other dropout
+variants        the best of these, trained for longer still and with other dropout; where an arm does best with the most
+                epochs, every arm is tried with twice as many
 
 Every arm gets as many trials of the same number of epochs. What to try next is a function of the trials on disk alone:
 a search that was killed goes on where it was, and several processes can share it.
@@ -24,7 +25,7 @@ import numpy as np
 from headstart.model.model import Model
 from headstart.runs.comparison import ALPHA
 from headstart.runs.predictions import read_correct
-from headstart.runs.run import PREDICTIONS
+from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.runs.sweep import plain, shown
 from headstart.runs.tuning import ArmTuning, Tried
 from headstart.studies.corrections import p_values_against_best
@@ -85,6 +86,7 @@ class Progress:
     short: list[Trial]
     long: list[list[Trial]]
     waiting: list[Trial]  # those that have not ended; none once the search is over
+    by_length: dict[int, list[Trial]]  # of the best settings: with so many times the epochs of the effort
 
 
 class ArmSearch:
@@ -173,19 +175,40 @@ class ArmSearch:
         while not (waiting := self._waiting(short)) and len(short) < effort.rates and "lr" not in self.given:
             short.append(self._short(next_rate({trial.values["lr"]: self.score([trial]) for trial in short})))
         if waiting:
-            return Progress(short, [], waiting)
+            return Progress(short, [], waiting, {})
         ranked = sorted(short, key=lambda trial: self.score([trial]), reverse=True)
         working = [trial for trial in ranked if self.score([trial]) > FAILED]
         long = [self._long(trial.values | self.epochs(effort.epochs), effort) for trial in working[: effort.finalists]]
         waiting = self._waiting(chain(*long))
+        by_length: dict[int, list[Trial]] = {}
         if long and not waiting:
-            best = max(long, key=self.score)[0].values
-            variants: list[Values] = [best | self.epochs(effort.epochs * times) for times in effort.longer]
+            group = max(long, key=self.score)
+            best = group[0].values
+            longer = effort.longer if self.epochs(1) else ()
+            by_length = {times: self._long(best | self.epochs(effort.epochs * times), effort) for times in longer}
+            long += by_length.values()
             if "backbone_dropout" not in self.given and self.arm.mode != "frozen":
-                variants += [best | {"backbone_dropout": rate} for rate in effort.dropouts]
-            long += [self._long(values, effort) for values in variants if values != best]
+                variants: list[Values] = [best | {"backbone_dropout": rate} for rate in effort.dropouts]
+                long += [self._long(values, effort) for values in variants if values != best]
+            by_length[1] = group
             waiting = self._waiting(chain(*long))
-        return Progress(short, long, waiting)
+        return Progress(short, long, waiting, by_length)
+
+    def improvement(self, effort: Effort, runs: Sequence[Path] = ()) -> float:
+        """What about the second half of the longest training brought, in accuracy, once the search is over.
+
+        Where all trials were short, it is the `runs` with the chosen settings that were longer.
+        """
+        progress = self.progress(effort)
+        short = max(self.score([trial])[0] for trial in progress.short)
+        if not self.epochs(1):  # the user said how many
+            return 0.0
+        if progress.by_length:
+            times = max(progress.by_length)
+            half = progress.by_length.get(times // 2)
+            return self.score(progress.by_length[times])[0] - (short if half is None else self.score(half)[0])
+        reached = [scores["accuracy"] for folder in runs if (scores := RunFolder(folder).result().valid)]
+        return float(np.mean(reached)) - short if reached else 0.0
 
     def conclude(self, effort: Effort) -> ArmTuning:
         """What was tried and what is chosen, once the search is over; nothing is chosen where every trial failed."""

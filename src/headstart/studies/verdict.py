@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from headstart.runs.comparison import ArmResult, Comparison, valid_accuracy
 from headstart.studies.contrasts import Contrasts
-from headstart.studies.gain import pretraining_gain
+from headstart.studies.gain import SO_FAR, pretraining_gain, still_improving
 from headstart.studies.labels_saved import labels_saved
 from headstart.studies.notes import notes
 from headstart.studies.open_questions import open_questions
-from headstart.studies.recommendation import SAME_COST, Recommendation, cost_ratio, recommend
+from headstart.studies.recommendation import LIKELY, SAME_COST, Recommendation, cost_ratio, recommend
 from headstart.studies.words import (
     accuracy,
     arm_name,
@@ -69,7 +69,7 @@ def _pretraining_in_short(comparison: Comparison, contrasts: Contrasts) -> str:
     difference = None if arms is None or scratch is None else comparison.difference(arms.best.name, scratch.name)
     if difference is None:
         return ""
-    gain = size(difference.scores["accuracy"].value)
+    gain = size(difference.scores["accuracy"].value) + (SO_FAR if arms is not None and still_improving(arms) else "")
     words = {"better": f"pretraining adds {gain}", "worse": f"pretraining lowers it by {gain}"}
     return words.get(difference.decision, "pretraining shows no gain")
 
@@ -114,7 +114,9 @@ def _beside(comparison: Comparison, contrasts: Contrasts, chosen: Recommendation
             cheaper = ", so the cheaper one will do"
         case _:
             reason, cheaper = "not significant", ", so take the cheaper one until that is settled"
-    if cost_ratio(chosen.arm, rival) <= SAME_COST:
+            if difference.better <= 1 - LIKELY:
+                cheaper = f", but it is behind with a probability of {100 * (1 - difference.better):.0f} %"
+    if difference.better > 1 - LIKELY and cost_ratio(chosen.arm, rival) <= SAME_COST:
         on_valid = valid_accuracy(chosen.arm) > valid_accuracy(rival)
         cheaper = ", and this one did better on valid" if on_valid else ""
     return f"{level}: {signed(difference)}, {reason}{cheaper}."
