@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+import torch
+from pyarrow import parquet
+from safetensors.torch import save_file
+from tokenizers.models import WordLevel
 
-from headstart.errors import OutputError
+from headstart.errors import CheckpointError, OutputError
 from headstart.files import new_file, new_folder
+from tests.full_disk import full_disk
+from tokenizers import Tokenizer
 
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -49,6 +57,36 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No space left"), new_file(tmp_path / "out"):
         raise OSError(28, "No space left on device")
     assert not list(tmp_path.iterdir())
+
+
+def save_tensors(path: Path) -> None:
+    save_file({"w": torch.zeros(1000)}, path)
+
+
+def save_tokenizer(path: Path) -> None:
+    vocabulary = {f"word {i}": i for i in range(1000)}
+    Tokenizer(WordLevel(vocabulary, unk_token="word 0")).save(str(path))
+
+
+def save_table(path: Path) -> None:
+    parquet.write_table(pa.table({"text": [str(i) for i in range(1000)]}), path)
+
+
+def save_text(path: Path) -> None:
+    path.write_text("a" * 2000, encoding="utf-8")
+
+
+@pytest.mark.parametrize("save", [save_tensors, save_tokenizer, save_table, save_text])
+def test_a_full_disk_is_the_same_error_whichever_library_writes(tmp_path: Path, save: Callable[[Path], None]) -> None:
+    said = r"cannot write .*out: .*File too large; nothing was left"
+    with full_disk(room=1000), pytest.raises(OutputError, match=said), new_folder(tmp_path / "out") as folder:
+        save(folder / "file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such model"), new_folder(tmp_path / "out"):
+        raise CheckpointError("no such model (os error 2)")
 
 
 def test_what_is_there_is_not_harmed(tmp_path: Path) -> None:

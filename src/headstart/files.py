@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from headstart.errors import DataError, OutputError
+from headstart.errors import DataError, HeadstartError, OutputError
 
 try:
     import fcntl
@@ -32,7 +33,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     `path` may exist only as an empty folder.
     """
     path = Path(path)
-    with _guarded(path):
+    with writing(path):
         if path.is_dir() and any(path.iterdir()):
             raise OutputError(f"{path} exists and is not empty: name another folder, or remove this one")
         if path.exists() and not path.is_dir():
@@ -53,7 +54,7 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 def new_file(path: str | Path) -> Iterator[Path]:
     """A file to write, which takes the name `path`, in place of what had it, only when the block ends well."""
     path = Path(path)
-    with _guarded(path):
+    with writing(path):
         if path.is_dir():
             raise OutputError(f"{path} is a folder, and a file was meant: name another")
         with _unfinished(path) as unfinished:
@@ -91,13 +92,41 @@ def holds_something(folder: Path) -> bool:
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk, a forbidden folder, a name that is too long: in words."""
+    try:
+        yield
+    except HeadstartError:
+        raise
+    except Exception as error:
+        problem = system_error(error)
+        if problem is None:
+            raise
+        raise OutputError(f"cannot write {path}: {problem}; nothing was left there") from None
+
+
+def system_error(error: Exception) -> str | None:
+    """What the operating system said went wrong; None where the error is of another kind.
+
+    Libraries written in Rust have errors of their own for it.
+
+    >>> system_error(Exception("Error while serializing: I/O error: No space left on device (os error 28)"))
+    'No space left on device'
+    """
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    found = re.search(r"\(os error (\d+)\)$", str(error))
+    return os.strerror(int(found[1])) if found else None
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[bool]:
     """Whether the lock that a file stands for is ours, to the end of the block; the file says whose it is.
 
     The lock is the operating system's: it is gone the moment its process is, however that ended. Hosts that share a
     file system share its locks, if it has any; one that has none keeps nobody apart.
     """
-    with _guarded(path):
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a", encoding="utf-8")
     with file:
@@ -118,15 +147,6 @@ def _lock(file: IO[str]) -> bool:
     except OSError:  # a file system without locks
         return True
     return True
-
-
-@contextmanager
-def _guarded(path: Path) -> Iterator[None]:
-    """A full disk, a forbidden folder, a name that is too long: in words."""
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; nothing was left there") from None
 
 
 @contextmanager

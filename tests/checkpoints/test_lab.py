@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.config import ClassifierConfig, NextTokenConfig
-from headstart.errors import CheckpointError
+from headstart.errors import CheckpointError, OutputError
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from tests.full_disk import full_disk
 
 VOCABULARY, WIDTH, LAYERS = 50, 20, 3
 
@@ -126,6 +127,14 @@ def test_there_and_back_bit_for_bit(tmp_path: Path, classes: int) -> None:
     assert again.keys() == before.keys()
     assert all(again[name].equal(before[name]) for name in before)
     LabModel(classes).load_state_dict({**again, "base.pos_encoder.pe": waves})  # the lab's own class takes it
+
+
+def test_a_full_disk_is_an_error_in_words(tmp_path: Path) -> None:
+    torch.save(lab_model(2).state_dict(), tmp_path / "lab.pt")
+    model = read_lab(tmp_path / "lab.pt").model
+    with full_disk(room=100), pytest.raises(OutputError, match="File too large"):
+        write_lab(model, tmp_path / "again.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["lab.pt"]
 
 
 def test_nothing_but_the_lab_goes_into_its_file(tmp_path: Path) -> None:

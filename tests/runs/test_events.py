@@ -3,6 +3,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
+from headstart.errors import DataError, OutputError
 from headstart.runs.events import Best, Evaluated, Event, Finished, Halved, Saved, Skipped, Step, event_writer
 from headstart.runs.events import read_events as read
 
@@ -57,3 +60,25 @@ def test_the_last_events_of_a_long_file(tmp_path: Path) -> None:
     sizes = write(path, EVENTS)
     assert read(path, last=sizes[-1] - sizes[2] + 5) == EVENTS[3:]  # five bytes more: of a line that is cut short
     assert read(path, last=10**6) == EVENTS
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["\0" * 40, "[]", '{"event": "stop"}', '{"event": "step"}', '{"event": "skipped", "loss": "much"}', "[" * 9999],
+)
+def test_a_line_that_is_no_event_is_an_error_in_words(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, EVENTS)
+    with path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(DataError, match="is no event of a run") as caught:
+        read(path)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_file_that_is_too_short_is_not_made_longer(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    size = write(path, EVENTS)[-1]
+    with pytest.raises(OutputError, match="fewer than"):
+        write(path, EVENTS, size + 1)
+    assert read(path) == EVENTS

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from headstart.errors import OutputError, TrainingError
 from headstart.runs.events import Saved, Step
 from headstart.training.driver import Run, open_run
 from headstart.training.loop import Loop
-from headstart.training.run_checkpoint import RunState, write_checkpoint
+from headstart.training.run_checkpoint import CheckpointWriter, RunState, write_checkpoint
+from tests.full_disk import full_disk
 from tests.training.test_loop import examples, losses, make_loop
+from tests.training.test_run_checkpoint import make_state
 
 SETTINGS: dict[str, Any] = {"lr": 0.001, "mode": "full", "names": ["a", "b"]}
 Begin = Callable[[str], Run]
@@ -67,12 +74,127 @@ def test_a_damaged_checkpoint_is_said(begin: Begin) -> None:
     run = begin("run")
     with pytest.raises(RuntimeError):
         run.train(make_loop(save_every=4), on_event=pull_the_plug(at=6))
-    broken = write_checkpoint(run.checkpoints, RunState({}, {"step": 5}), keep=5)
+    broken = write_checkpoint(run.checkpoints, make_state(5), keep=5)
     (broken / "state.safetensors").write_bytes(b"")
     said: list[str] = []
     run.train(make_loop(save_every=4), log=said.append)
     assert "step-000000005 is damaged" in said[0]
     assert said[1] == "going on from step 4 of 8"
+
+
+def test_events_that_a_checkpoint_counts_and_that_are_gone(begin: Begin) -> None:
+    """An older checkpoint is gone on from, and the events after it are recorded again; nothing is made up."""
+    straight = begin("straight")
+    straight.train(make_loop(examples(32), save_every=3, keep=2))
+    run = begin("run")
+    with pytest.raises(RuntimeError):
+        run.train(make_loop(examples(32), save_every=3, keep=2), on_event=pull_the_plug(at=7))
+    events = run.path / "events.jsonl"
+    whole = events.read_bytes()
+    events.write_bytes(whole[: whole.index(b'"saved", "step": 6')])
+    said: list[str] = []
+    run.train(make_loop(examples(32), save_every=3, keep=2), log=said.append)
+    assert "step-000000006 is damaged and was passed over" in said[0] and "events.jsonl" in said[0]
+    assert said[1] == "going on from step 3 of 8"
+    assert losses(run.events()) == losses(straight.events())
+    assert list(map(type, run.events())) == list(map(type, straight.events()))
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "other bytes", "far too long"])
+def test_no_checkpoint_whose_events_are_there(begin: Begin, damage: str) -> None:
+    run = begin("run")
+    with pytest.raises(RuntimeError):
+        run.train(make_loop(save_every=4), on_event=pull_the_plug(at=6))
+    events = run.path / "events.jsonl"
+    whole = events.read_bytes()
+    if damage == "gone":
+        events.unlink()
+    elif damage == "short":
+        events.write_bytes(whole[:20])
+    elif damage == "other bytes":
+        events.write_bytes(b"\0" * len(whole))
+    else:  # as a checkpoint of an earlier version may say, which has no digest
+        numbers = run.checkpoints / "step-000000004" / "state.json"
+        values = json.loads(numbers.read_text(encoding="utf-8"))
+        del values["digest"]
+        numbers.write_text(json.dumps({**values, "events": 10**12}), encoding="utf-8")
+    before = events.read_bytes() if events.exists() else None
+    with pytest.raises(TrainingError, match=r"events\.jsonl does not hold the events up to it"):
+        run.train(make_loop(save_every=4))
+    assert (events.read_bytes() if events.exists() else None) == before
+
+
+def test_events_are_on_the_disk_before_the_checkpoint_that_counts_them(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin("run")
+    order: list[str] = []
+    sync, write = os.fsync, CheckpointWriter.save
+
+    def watched_sync(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().name == "events.jsonl":
+            order.append("events")
+        sync(handle)
+
+    def watched_save(self: CheckpointWriter, state: RunState) -> None:
+        order.append("checkpoint")
+        write(self, state)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(CheckpointWriter, "save", watched_save)
+    run.train(make_loop(save_every=4))
+    assert order == ["events", "checkpoint"] * 2
+
+
+@pytest.mark.parametrize("room", ["for the events", "for nothing more"])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_from_its_last_checkpoint(begin: Begin, room: str) -> None:
+    straight = begin("straight")
+    straight.train(make_loop(examples(32), save_every=3))
+    run = begin("run")
+    with ExitStack() as stack:
+
+        def fill(event: Any) -> None:
+            if isinstance(event, Step) and event.step == 4:
+                while not (run.checkpoints / "step-000000003").exists():  # which a thread is writing
+                    time.sleep(0.01)
+                size = (run.path / "events.jsonl").stat().st_size
+                stack.enter_context(full_disk(size + 1000 if room == "for the events" else size))
+
+        with pytest.raises(OutputError, match=r"File too large.*goes on from its newest checkpoint") as caught:
+            run.train(make_loop(examples(32), save_every=3), on_event=fill)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000000003"]
+    said: list[str] = []
+    run.train(make_loop(examples(32), save_every=3), log=said.append)
+    assert said == ["going on from step 3 of 8"]
+    assert losses(run.events()) == losses(straight.events())
+
+
+def test_a_run_folder_that_is_removed_during_the_run(tmp_path: Path) -> None:
+    """It is made anew by nobody, and nothing says that the run is done."""
+    with (
+        pytest.raises(TrainingError, match="was removed or moved during the run"),
+        open_run(tmp_path / "run", "finetune", SETTINGS, resume=False) as run,
+    ):
+
+        def remove(event: Any) -> None:
+            if isinstance(event, Step) and event.step == 2:
+                shutil.rmtree(run.path)
+
+        run.train(make_loop(save_every=4), on_event=remove)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_that_is_removed_when_training_is_over(tmp_path: Path) -> None:
+    for ending in ("finish", "nothing more"):
+        with (
+            pytest.raises(TrainingError, match="was removed or moved during the run"),
+            open_run(tmp_path / ending, "finetune", SETTINGS, resume=False) as run,
+        ):
+            run.path.rename(tmp_path / f"moved {ending}")
+            if ending == "finish":
+                run.finish(None, {}, {})
+        assert not (tmp_path / ending).exists()
 
 
 def test_tensorboard_files_where_asked(begin: Begin) -> None:

@@ -203,6 +203,26 @@ def test_a_state_of_a_version_with_other_batches_is_refused() -> None:
     assert MaskedBatches.version == PairBatches.version == 2
 
 
+@pytest.mark.parametrize("wrong", [{"step": 99}, {"epoch": 7}, {"in_epoch": 10**6}])
+def test_a_place_that_the_run_does_not_come_by_is_refused(wrong: dict[str, int]) -> None:
+    saved = next(event for event in make_loop(save_every=1).run() if isinstance(event, Saved))
+    state = through_disk(saved.state)
+    with pytest.raises(TrainingError, match="the checkpoint is of another run"):
+        restore_state(make_loop(), RunState(state.tensors, {**state.numbers, **wrong}))
+
+
+@pytest.mark.parametrize("part", ["best", "average"])
+def test_other_weights_than_those_of_the_model_are_refused(part: str) -> None:
+    loop = make_loop(save_every=100, average=0.9)
+    saved = [event for event in loop.run() if isinstance(event, Saved)][-1]
+    state = through_disk(saved.state)
+    name = next(name for name in state.tensors if name.startswith(f"{part}.backbone"))
+    for value in (torch.ones(1), None):
+        tensors = {k: v for k, v in state.tensors.items() if k != name} | ({} if value is None else {name: value})
+        with pytest.raises(TrainingError, match="the checkpoint is of another model"):
+            restore_state(make_loop(average=0.9), RunState(tensors, state.numbers))
+
+
 def test_asked_to_stop_it_saves_and_ends() -> None:
     loop = make_loop(examples(40), batch_size=8)
     events = []

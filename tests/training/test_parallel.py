@@ -105,16 +105,19 @@ def test_a_pooler_that_the_head_passes_by(results: dict[str, Any], sharded: bool
 
 def test_each_process_writes_its_part_of_a_checkpoint(results: dict[str, Any]) -> None:
     [folder] = (results["folder"] / "sharded").iterdir()
-    assert {"__0_0.distcp", "__1_0.distcp", ".metadata", "state.json"} <= {path.name for path in folder.iterdir()}
+    parts = {f"state-0000{rank}-of-00002.safetensors" for rank in (0, 1)}
+    assert {path.name for path in folder.iterdir()} == {*parts, "state.json"}
+    [folder] = (results["folder"] / "copied").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"state.safetensors", "state.json"}
 
 
 def test_a_damaged_part_of_a_checkpoint_is_noticed(results: dict[str, Any], tmp_path: Path) -> None:
     shutil.copytree(results["folder"] / "sharded", tmp_path / "sharded")
-    [part] = (tmp_path / "sharded").glob("*/__1_0.distcp")
+    [part] = (tmp_path / "sharded").glob("*/state-00001-of-00002.safetensors")
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
-    with pytest.raises(TrainingError, match=r"__1_0\.distcp is not the one it was written with"):
+    with pytest.raises(TrainingError, match=r"state-00001-of-00002\.safetensors is not the one it was written with"):
         read_newest(tmp_path / "sharded")
 
 

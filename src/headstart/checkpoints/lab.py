@@ -11,6 +11,7 @@ how many heads attention has; the lab has 2.
 
 from __future__ import annotations
 
+import io
 import pickle
 import warnings
 from pathlib import Path
@@ -90,8 +91,10 @@ def write_lab(model: Model, path: str | Path) -> None:
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     theirs = rename_out(state, sources(state, TABLE))
     theirs[POSITIONS] = sinusoidal(ROWS, model.config.width)[:, None, :]
+    content = io.BytesIO()
+    torch.save({"model_state_dict": theirs}, content)
     with new_file(path) as unfinished:
-        torch.save({"model_state_dict": theirs}, unfinished)
+        unfinished.write_bytes(content.getvalue())  # torch's own writer does not say that a disk is full
 
 
 def _is_sinusoidal(table: Tensor, width: int) -> bool:

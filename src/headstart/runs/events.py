@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from headstart.errors import DataError, OutputError
+from headstart.wording import reason
 
 Scores = dict[str, float]
 
@@ -90,38 +93,80 @@ KINDS: dict[str, type[Event]] = {
 
 @contextmanager
 def event_writer(path: Path, offset: int) -> Iterator[Callable[[Event], int]]:
-    """A function that appends an event and returns the size of the file; what lies beyond `offset` is cut off first."""
-    path.touch()
-    with path.open("r+b") as file:
-        file.truncate(offset)
-        file.seek(offset)
+    """A function that appends an event and returns the size of the file; what lies beyond `offset` is cut off first.
+
+    A `Saved` event is on the disk when the function returns: the checkpoint written next counts on all events up to it.
+    """
+    with _writing(path):
+        path.touch()
+        file = path.open("r+b", buffering=0)  # so that closing it has nothing left to write
+    with file:
+        with _writing(path):
+            if os.fstat(file.fileno()).st_size < offset:
+                raise OSError(f"it has fewer than the {offset} bytes that were written")
+            file.truncate(offset)
+            file.seek(offset)
 
         def write(event: Event) -> int:
-            file.write(json.dumps({"event": type(event).__name__.lower(), **_to_json(event)}).encode() + b"\n")
-            file.flush()
+            line = json.dumps({"event": _kind(event), **_to_json(event)}).encode() + b"\n"
+            with _writing(path):
+                while line:  # where the disk is nearly full, a part of it
+                    line = line[file.write(line) :]
+                if isinstance(event, Saved):
+                    os.fsync(file.fileno())
             return file.tell()
 
         yield write
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {reason(error)}") from None
+
+
+def ends_with_saved(path: Path, offset: int, step: int) -> bool:
+    """Whether the first `offset` bytes end with the event that the checkpoint of this step was saved."""
+    expected = Saved(step)
+    line = json.dumps({"event": _kind(expected), **_to_json(expected)}).encode() + b"\n"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, offset - len(line)))
+            return file.read(len(line)) == line
+    except OSError:
+        return False
+
+
 def read_events(path: Path, last: int | None = None) -> list[Event]:
     """The events of a run, or those in the last `last` bytes; a line that is cut short is left out."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = 0 if last is None else max(0, size - last)
-        file.seek(start)
-        lines = file.read().split(b"\n")
-    return list(_parse(lines[1 if start else 0 : -1]))
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = 0 if last is None else max(0, size - last)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+    except OSError as error:
+        raise DataError(path, f"it cannot be read: {reason(error)}") from None
+    return [_parse(path, line) for line in lines[1 if start else 0 : -1]]
 
 
-def _parse(lines: Iterable[bytes]) -> Iterator[Event]:
-    for line in lines:
+def _parse(path: Path, line: bytes) -> Event:
+    try:
         record = json.loads(line)
         kind = KINDS[record.pop("event")]
         values = {name: _from_json(value) if name != "reason" else value for name, value in record.items()}
         if kind is Finished and values["best"] is not None:
             values["best"] = Best(**values["best"])
-        yield kind(**values)
+        return kind(**values)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        shown = line[:60].decode(errors="replace")
+        raise DataError(path, f"{shown!r} is no event of a run ({reason(error)})") from None
+
+
+def _kind(event: Event) -> str:
+    return type(event).__name__.lower()
 
 
 def _to_json(value: Any) -> Any:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headstart.config import read_toml, to_toml
-from headstart.errors import DataError, OutputError
+from headstart.errors import DataError, OutputError, TrainingError
 from headstart.files import LOCK, holds_something, locked, read_json, write_json, write_text
 from headstart.runs.events import Event, Scores, read_events
 from headstart.runs.manifest import Manifest
@@ -105,8 +105,11 @@ class RunFolder:
 
 
 @contextmanager
-def lock_run(path: Path, settings: Mapping[str, Any], *, resume: bool, patience: float) -> Iterator[None]:
+def lock_run(path: Path, settings: Mapping[str, Any], *, resume: bool, patience: float) -> Iterator[Callable[[], None]]:
     """Begin the run with these settings, or resume it; to the end of the block no other process can write its folder.
+
+    Yields a function that raises an error where the folder was removed or moved meanwhile; the end of the block does so
+    too, since whatever is written after that makes a new folder, without the rest of the run.
 
     A run that torchrun restarts is resumed unasked, after at most `patience` seconds of waiting for its dead processes.
     """
@@ -118,7 +121,23 @@ def lock_run(path: Path, settings: Mapping[str, Any], *, resume: bool, patience:
         _begin(run, settings, resume=resume or restarted)
         if launch != "none" and not run.done:
             write_text(path / LAUNCH, launch)
-        yield
+        begun = _identity(path / RUN)
+
+        def require_there() -> None:
+            if _identity(path / RUN) != begun:
+                raise TrainingError(f"{path} was removed or moved during the run, and the run with it: start it again")
+
+        yield require_there
+        require_there()
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Which file has this name; None where none has."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _restarted(file: Path, launch: str) -> bool:

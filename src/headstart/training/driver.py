@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import torch
 
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
-from headstart.errors import MissingExtra
+from headstart.errors import CheckpointError, MissingExtra, OutputError
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel, timeout
-from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, event_writer
+from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, ends_with_saved, event_writer
 from headstart.runs.manifest import Manifest, reset_peak_memory
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
+from headstart.training.checkpoint_files import is_count, is_number
 from headstart.training.loop import Loop
 from headstart.training.run_checkpoint import CheckpointWriter, read_newest, restore_state
 from headstart.version import __version__
@@ -31,9 +33,9 @@ from headstart.version import __version__
 class Run(RunFolder):
     """A run that this process works on, by itself or with others. `open_run` begins or resumes one."""
 
-    def __init__(self, path: Path, parallel: Parallel) -> None:
+    def __init__(self, path: Path, parallel: Parallel, require_there: Callable[[], None]) -> None:
         super().__init__(path)
-        self.parallel = parallel
+        self.parallel, self.require_there = parallel, require_there
         self.began = time.time()
         reset_peak_memory()
         if torch.cuda.is_available():
@@ -46,8 +48,9 @@ class Run(RunFolder):
     def train(self, loop: Loop, *, on_event: OnEvent | None = None, log: Callable[[str], None] | None = None) -> None:
         """Drive the loop to its end, from the newest checkpoint where there is one. The main process tells of it."""
         self.parallel.barrier()
-        state, damaged = read_newest(self.checkpoints)
-        self.parallel.barrier()  # nobody writes a checkpoint while others still read
+        state, damaged = read_newest(self.checkpoints, self._require_recorded)
+        # From here on all have read it: nobody writes a checkpoint while others still read.
+        self.parallel.require_same("newest checkpoint", None if state is None else state.numbers["step"])
         is_main = self.parallel.is_main
         log, on_event = (log or _ignore, on_event or _ignore) if is_main else (_ignore, _ignore)
         for line in damaged:
@@ -56,24 +59,41 @@ class Run(RunFolder):
             restore_state(loop, state)
             self.began -= state.numbers["seconds"]  # time spent before counts
             log(f"going on from step {loop.step} of {loop.total}")
-        checkpoints = CheckpointWriter(self.checkpoints, loop.settings.keep, self.parallel)
         size = 0 if state is None else state.numbers["events"]  # events after the checkpoint come again
         recording = event_writer(self.path / EVENTS, size) if is_main else nullcontext(_ignore)
         track_it = is_main and loop.settings.track
         tracking = tensorboard(self.path / "tensorboard", loop.step) if track_it else nullcontext(_ignore)
-        with _interruptible(loop), recording as record, tracking as track:
-            try:
-                for event in loop.run():
-                    size = record(event)
-                    if isinstance(event, Saved):
-                        event.state.numbers |= {"events": size, "seconds": self.seconds}
-                        checkpoints.save(event.state)
-                    track(event)
-                    on_event(event)
-            finally:
-                checkpoints.wait()
+        try:
+            with _interruptible(loop), recording as record, tracking as track:
+                self._drive(loop, record, (track, on_event))
+        except OutputError as error:
+            fix = "once that is mended, the run goes on from its newest checkpoint (--resume)"
+            raise OutputError(f"{error}; {fix}") from None
         if loop.saving.stopped:
             raise KeyboardInterrupt
+
+    def _drive(self, loop: Loop, record: Callable[[Event], int], listeners: Sequence[OnEvent]) -> None:
+        checkpoints = CheckpointWriter(self.checkpoints, loop.settings.keep, self.parallel)
+        try:
+            for event in loop.run():
+                if not isinstance(event, Step):
+                    self.require_there()
+                size = record(event)
+                if isinstance(event, Saved):
+                    event.state.numbers |= {"events": size, "seconds": self.seconds}
+                    checkpoints.save(event.state)
+                for listener in listeners:
+                    listener(event)
+        finally:
+            checkpoints.wait()
+
+    def _require_recorded(self, numbers: Mapping[str, Any]) -> None:
+        """The events that a checkpoint counts are there: they are not recorded again."""
+        size, seconds = numbers.get("events"), numbers.get("seconds")
+        if not is_number(seconds) or not 0 <= seconds < math.inf:
+            raise CheckpointError(f"'seconds' is {seconds!r}, expected a number of 0 or more")
+        if not is_count(size) or not ends_with_saved(self.path / EVENTS, size, numbers["step"]):
+            raise CheckpointError(f"{self.path / EVENTS} does not hold the events up to it, {size!r} bytes")
 
     def finish(
         self,
@@ -85,6 +105,7 @@ class Run(RunFolder):
         """Write what a finished run has; the manifest last, and the checkpoints go."""
         if not self.parallel.is_main:
             return
+        self.require_there()
         shutil.rmtree(self.path / "model", ignore_errors=True)  # half of one, from a finish that was cut short
         if checkpoint is not None:
             model_folder.save(checkpoint, self.path / "model")
@@ -109,10 +130,10 @@ def open_run(
     parallel.require_same("settings", json.dumps(wanted, sort_keys=True, default=str))
     # Where torchrun restarts processes, the main one waits for the lock of the one before it; the others wait for it,
     # and no longer than the time-out.
-    lock = lock_run(path, wanted, resume=resume, patience=timeout() / 2) if parallel.is_main else nullcontext()
-    with lock:
+    lock = lock_run(path, wanted, resume=resume, patience=timeout() / 2) if parallel.is_main else nullcontext(_nothing)
+    with lock as require_there:
         parallel.barrier()
-        yield Run(path, parallel)
+        yield Run(path, parallel, require_there)
 
 
 def training_result(loop: Loop) -> dict[str, Any]:
@@ -160,6 +181,10 @@ def tensorboard(folder: Path, step: int) -> Iterator[Callable[[Any], None]]:
 
 
 def _ignore(_: Any) -> Any:
+    pass
+
+
+def _nothing() -> None:
     pass
 
 

@@ -1,41 +1,32 @@
 """The state of a run in progress, and checkpoints of it to resume from: complete or not there, verified when read.
 
-checkpoints/step-000000120/state.safetensors   parameters, moments, best weights
-                          /state.json          where the run stands, and the checksum of the tensors
-                          /*.distcp, .metadata in the place of state.safetensors, where several processes wrote them
+checkpoints/step-000000120/   a folder each; `checkpoint_files.py` has its files
 
-Several processes write by `torch.distributed.checkpoint`, each what it has. Either form is read by any number of
-processes, whether their weights are copied or sharded.
+Several processes write the tensors that they have. A checkpoint is read by any number of processes, whether their
+weights are copied or sharded.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import shutil
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from headstart.checkpoints.folder import read_json, read_safetensors
 from headstart.errors import CheckpointError, TrainingError
-from headstart.files import new_folder
+from headstart.files import new_folder, writing
 from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Best
+from headstart.training.checkpoint_files import read_checkpoint, write_numbers, write_tensors
 from headstart.training.sharding import copy_into, shard_like
 
 if TYPE_CHECKING:
     from headstart.training.loop import Loop
-
-TENSORS, NUMBERS = "state.safetensors", "state.json"
 
 
 @dataclass
@@ -78,17 +69,19 @@ def restore_state(loop: Loop, state: RunState) -> None:
             "this run was begun by another version of headstart, which draws other masks: it cannot go on exactly. "
             "Go on with that version, or begin anew in another folder"
         )
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
+    for name, value in state.tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = value.to(loop.model.device)
+    _require_same_run(loop, numbers, parts)
     loop.epoch, loop.step_in_epoch = numbers["epoch"], numbers["in_epoch"]
     loop.step, loop.tokens = numbers["step"], numbers["tokens"]
     loop.micro_batches = math.ceil(numbers["shares"] / loop.parallel.world_size)  # as many in all as there were
     loop.bad_steps = numbers["bad_steps"]
     loop.early_stopping.evaluations_since_best = numbers["since_best"]
     loop.early_stopping.best = None if numbers["best"] is None else Best(**numbers["best"])
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "best": {}, "average": {}}
-    for name, value in state.tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = value.to(loop.model.device)
-    _load_weights(loop.trainable, parts["model"])
+    for name, p in loop.trainable.items():
+        copy_into(p, parts["model"][name])
     best_weights = {name: shard_like(loop.trainable[name], value) for name, value in parts["best"].items()}
     loop.early_stopping.best_weights = best_weights
     loop.optimizer.load_state_dict(parts["optimizer"], numbers["optimizer"])
@@ -101,108 +94,76 @@ def _batches_version(loop: Loop) -> int:
     return getattr(loop.batches, "version", 1)
 
 
-def _load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+def _require_same_run(loop: Loop, numbers: Mapping[str, Any], parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """The weights are of this model, and the place is one that this run comes by."""
+    epoch, in_epoch, step = (numbers[name] for name in ("epoch", "in_epoch", "step"))
+    if not (epoch + in_epoch <= step <= loop.total and in_epoch < loop.batches.steps(epoch)):
+        place = f"step {step}, which is step {in_epoch} of epoch {epoch}"
+        raise TrainingError(f"the checkpoint is of another run: it stands at {place}, and this one has {loop.total}")
+    averaged = {name: value for name, value in parts["average"].items() if name != "updates"}
+    for weights in (parts["model"], parts["best"], averaged):
+        if weights or weights is parts["model"]:
+            _require_same_shapes(loop.trainable, weights)
+
+
+def _require_same_shapes(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     if parameters.keys() != weights.keys():
         raise TrainingError("the checkpoint is of another model: its parameters have other names")
     for name, p in parameters.items():
         if p.shape != weights[name].shape:
             shapes = f"{tuple(weights[name].shape)}, expected {tuple(p.shape)}"
             raise TrainingError(f"the checkpoint is of another model: {name} has shape {shapes}")
-        copy_into(p, weights[name])
 
 
 def write_checkpoint(folder: Path, state: RunState, keep: int, parallel: Parallel = SINGLE) -> Path:
     """Write a checkpoint, and remove the oldest where there are more than `keep`."""
-    target = folder / f"step-{state.numbers['step']:09d}"
+    target = folder / _name(state.numbers)
+    if parallel.is_main and target.exists():  # damaged, or from before a resume: what is written now is the same
+        shutil.rmtree(target)
+    with new_folder(target) if parallel.is_main else writing(target) as unfinished:
+        place = parallel.broadcast(str(unfinished))
+        digests = write_tensors(Path(place), state.tensors, parallel)
+        if unfinished is not None:
+            write_numbers(unfinished, state.numbers, digests)
     if parallel.is_main:
-        if target.exists():  # damaged, or from before a resume: what is written now is the same or better
-            shutil.rmtree(target)
-        with new_folder(target) as unfinished:
-            _write_tensors(unfinished, state, parallel)
-            sums = {path.name: _checksum(path) for path in sorted(unfinished.iterdir())}
-            (unfinished / NUMBERS).write_text(json.dumps({**state.numbers, "sha256": sums}) + "\n", encoding="utf-8")
         for old in _checkpoints(folder)[:-keep]:
             shutil.rmtree(old)
-    else:
-        _write_tensors(None, state, parallel)
     parallel.barrier()
     return target
 
 
-def _write_tensors(folder: Path | None, state: RunState, parallel: Parallel) -> None:
-    """The main process says where; each writes its own part there."""
-    if parallel.world_size == 1:
-        assert folder is not None
-        save_file(_to_cpu(state.tensors), folder / TENSORS)
-        return
-    from torch.distributed.checkpoint.state_dict_saver import save
-
-    target = parallel.broadcast(None if folder is None else str(folder))
-    save(dict(state.tensors), checkpoint_id=target)
-
-
-def _to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies from a GPU go on a stream of their own: on the default one they would wait for the steps queued there."""
-    device = next((t.device for t in tensors.values() if t.is_cuda), None)
-    if device is None:
-        return {name: t.contiguous() for name, t in tensors.items()}
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))  # `tensors` are copies that it may still be making
-    with torch.cuda.stream(stream):
-        return {name: t.contiguous().cpu() for name, t in tensors.items()}
-
-
-def read_newest(folder: Path) -> tuple[RunState | None, list[str]]:
+def read_newest(
+    folder: Path, check: Callable[[Mapping[str, Any]], None] | None = None
+) -> tuple[RunState | None, list[str]]:
     """The newest checkpoint that is undamaged, and a line for each newer one that is not.
 
+    `check` raises a CheckpointError where the numbers do not agree with the rest of the run folder.
     None where there is no checkpoint yet; an error where there are some and every one is damaged.
     """
     damaged: list[str] = []
     paths = _checkpoints(folder)
     for path in reversed(paths):
         try:
-            return _read(path), damaged
+            tensors, numbers = read_checkpoint(path)
+            if _name(numbers) != path.name:
+                raise CheckpointError(f"it says that it was written after step {numbers['step']}")
+            if check is not None:
+                check(numbers)
         except CheckpointError as error:
             damaged.append(f"{path.name} is damaged and was passed over: {error}")
+        else:
+            return RunState(tensors, numbers), damaged
     if paths:
         raise TrainingError("; ".join([*damaged, "no checkpoint is whole: start again in another folder"]))
     return None, damaged
 
 
-def _read(path: Path) -> RunState:
-    numbers = read_json(path / NUMBERS)
-    sums = numbers.pop("sha256", {})
-    for name in sorted(sums) or [TENSORS]:
-        if not (path / name).is_file() or _checksum(path / name) != sums.get(name):
-            raise CheckpointError(f"the checksum of {path / name} is not the one it was written with")
-    return RunState(read_safetensors(path / TENSORS) if TENSORS in sums else _read_distributed(path), numbers)
-
-
-def _read_distributed(path: Path) -> dict[str, Tensor]:
-    """All tensors in one piece, from what several processes wrote."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    described = FileSystemReader(path).read_metadata().state_dict_metadata
-    tensors = {
-        name: torch.empty(about.size, dtype=about.properties.dtype)
-        for name, about in described.items()
-        if isinstance(about, TensorStorageMetadata)
-    }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each process reads for itself
-        load(tensors, checkpoint_id=path, no_dist=True)
-    return tensors
+def _name(numbers: Mapping[str, Any]) -> str:
+    return f"step-{numbers['step']:09d}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*")) if folder.is_dir() else []
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class CheckpointWriter:

@@ -60,7 +60,7 @@ class ParallelModel:
 
     @property
     def is_sharded(self) -> bool:
-        return any(_is_sharded(p) for p in self.loss.parameters())
+        return any(is_sharded(p) for p in self.loss.parameters())
 
     def loss_counts(self, batch: Batch) -> dict[str, float]:
         """How many terms each part of the loss has in this batch."""
@@ -129,9 +129,19 @@ def checkpoint_activations(model: Model) -> None:
 # --- tensors that may be sharded --------------------------------------------------------------------------------------
 
 
+def is_sharded(x: Tensor) -> bool:
+    return hasattr(x, "full_tensor")
+
+
+def local_rows(x: Tensor) -> Tensor:
+    """The rows of a sharded tensor that this process has; those of all, in the order of their ranks, are the tensor."""
+    rows: Tensor = x.to_local()  # type: ignore[attr-defined]
+    return rows
+
+
 def full_tensor(x: Tensor) -> Tensor:
     """A tensor in one piece, in every process; a collective."""
-    if not _is_sharded(x):
+    if not is_sharded(x):
         return x
     full: Tensor = x.full_tensor()  # type: ignore[attr-defined]
     return full
@@ -139,7 +149,7 @@ def full_tensor(x: Tensor) -> Tensor:
 
 def shard_like(x: Tensor, full: Tensor) -> Tensor:
     """A tensor that is in one piece, sharded as `x` is. Every process has it already: nothing is sent."""
-    if not _is_sharded(x) or full.dim() == 0:
+    if not is_sharded(x) or full.dim() == 0:
         return full
     from torch.distributed.tensor import distribute_tensor
 
@@ -155,12 +165,8 @@ def copy_into(x: Tensor, full: Tensor) -> None:
 
 def total_norm(gradients: list[Any], parallel: Parallel) -> Tensor:
     """The norm of all gradients together; each process has a part of those that are sharded."""
-    if not any(_is_sharded(gradient) for gradient in gradients):
+    if not any(is_sharded(gradient) for gradient in gradients):
         return torch.nn.utils.get_total_norm(gradients)
-    local = [gradient.to_local() if _is_sharded(gradient) else gradient for gradient in gradients]
+    local = [local_rows(gradient) if is_sharded(gradient) else gradient for gradient in gradients]
     own = torch.nn.utils.get_total_norm(local)
     return parallel.all_reduce(own.square()).sqrt()
-
-
-def _is_sharded(x: Tensor) -> bool:
-    return hasattr(x, "full_tensor")
