@@ -37,8 +37,8 @@ def serve_command(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Change a limit: body (bytes), texts, characters, new_tokens, requests, queue, deadline (s), wait "
-            "(s), tokens (of a batch).",
+            help="Change a limit: body (bytes), texts, characters, new_tokens, requests, connections, queue, "
+            "deadline (s), idle (s), wait (s), tokens (of a batch).",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",

@@ -28,7 +28,7 @@ from headstart.serve import openapi
 from headstart.serve.batching import Batcher
 from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
-from headstart.serve.middleware import LimitMiddleware, ServerState, error_response
+from headstart.serve.middleware import LimitMiddleware, error_response
 from headstart.serve.models import Served, ServedClassifier, ServedLanguageModel
 from headstart.serve.requests import (
     Schema,
@@ -39,6 +39,7 @@ from headstart.serve.requests import (
     sampling_of,
     texts_of,
 )
+from headstart.serve.state import ServerState
 from headstart.version import __version__
 
 T = TypeVar("T")

@@ -23,8 +23,10 @@ class Limits(Settings):
     characters: int = field(default=20_000, metadata={"least": 1})  # in a text
     new_tokens: int = field(default=200, metadata={"least": 1})  # that /continue writes
     requests: int = field(default=512, metadata={"least": 1})  # at the same time
+    connections: int = field(default=1024, metadata={"least": 1})  # open at the same time, if there are descriptors
     queue: int = field(default=4096, metadata={"least": 1})  # texts that wait for a prediction
     deadline: float = field(default=30.0, metadata={"above": 0.0, "below": 3600.0})  # seconds, for a request
+    idle: float = field(default=20.0, metadata={"above": 0.0, "below": 3600.0})  # seconds until a request's headers
     wait: float = field(default=0.003, metadata={"least": 0.0, "below": 1.0})  # seconds a batch waits for more
     tokens: int | None = field(default=None, metadata={"least": 1})  # in a batch; None: what suits the device
 

@@ -11,7 +11,6 @@ import hmac
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
+from headstart.serve.state import ServerState
 
 LOG = logging.getLogger(__name__)
 ROUTES = frozenset({"/", "/predict", "/explain", "/continue", "/health", "/info", "/metrics", "/docs", "/openapi.json"})
@@ -38,14 +38,6 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-
-
-@dataclass
-class ServerState:
-    """Whether the server is shutting down, and how many requests it is answering."""
-
-    closing: bool = False
-    in_flight: int = 0
 
 
 class LimitMiddleware:
@@ -104,7 +96,9 @@ class LimitMiddleware:
         if self.state.closing:
             message = "the service is shutting down: ask another"
             raise ApiError(503, "closing", message, headers={"Connection": "close"})
-        if self.state.in_flight > self.limits.requests:
+        if scope["path"] == "/health":  # answered however much there is to do
+            return
+        if self.state.in_flight > self.limits.requests and not self.state.close_slow():
             message = f"{self.limits.requests} requests are being answered already: try again in a second"
             raise ApiError(429, "too_many_requests", message, headers={"Retry-After": "1"})
         if self.token is not None and scope["path"] in PROTECTED:
@@ -122,7 +116,7 @@ class LimitMiddleware:
         declared = headers.get("content-length", "")
         too_long, more, body = declared.isdecimal() and int(declared) > limit, True, bytearray()
         try:
-            async with asyncio.timeout(began + self.limits.deadline - time.monotonic()):
+            async with asyncio.timeout_at(began + self.limits.deadline):
                 while more and not too_long:
                     message = await receive()
                     if message["type"] == "http.disconnect":

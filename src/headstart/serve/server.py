@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import math
 import socket
 import time
 from collections.abc import Sequence
@@ -12,9 +14,16 @@ import uvicorn
 
 from headstart.errors import OutputError
 from headstart.serve.app import create_app
+from headstart.serve.connections import Capacity, Connection, Connections
 from headstart.serve.limits import Limits
-from headstart.serve.middleware import ServerState
+from headstart.serve.logs import log_config
 from headstart.serve.models import Served
+from headstart.serve.state import ServerState
+
+BACKLOG = 1024  # connections that the system holds until they are accepted
+GRACE = 2.0  # seconds from a signal until connections that wait for their clients are closed
+LONGEST = 5.0  # seconds from a signal until nothing is answered any more
+FLUSH = 1.0  # seconds in which the last answers are read
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -25,7 +34,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(1024)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -50,31 +59,47 @@ def is_loopback(host: str) -> bool:
 class Server(uvicorn.Server):
     """uvicorn's server, whose `run` answers until SIGINT or SIGTERM, and then shuts down gracefully.
 
-    New requests get a 503 while open ones are finished.
+    New requests get a 503 while open ones are finished, for a few seconds at most.
     """
 
     def __init__(self, models: Sequence[Served], limits: Limits, token: str | None) -> None:
-        self.state, self.timeout, self.signalled = ServerState(), limits.deadline + 5, 0.0
+        self.state, capacity = ServerState(), Capacity.of_process(limits.connections)
         config = uvicorn.Config(
             create_app(models, limits, token, self.state),
-            log_level="warning",
+            http=Connection,
+            backlog=capacity.accepted_at_once,
+            log_config=log_config(),
             access_log=False,
             server_header=False,
             ws="none",
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=5,
+            timeout_keep_alive=math.ceil(limits.idle),
         )
         super().__init__(config)
+        self.server_state: Connections = Connections(limits, capacity.connections)
+        self.state.close_slow = self.server_state.close_slow
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal shuts down gracefully, a second at once. Neither is raised again: the exit code is 0."""
         if self.state.closing:
             self.should_exit = self.force_exit = True
-        self.signalled = self.signalled or time.monotonic()
-        self.state.closing = True
+        self.state.signalled = self.state.signalled or time.monotonic()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():  # uvicorn has made its backlog as small as what is accepted at once
+            listener.listen(BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second: whether to end."""
-        if self.state.closing and (not self.state.in_flight or time.monotonic() > self.signalled + self.timeout):
-            self.should_exit = True
+        self.server_state.close_overdue()
+        if self.state.signalled is not None:
+            seconds = time.monotonic() - self.state.signalled
+            if seconds > GRACE:
+                self.server_state.close_waiting()
+            if seconds > LONGEST or not self.state.in_flight:
+                self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(FLUSH, self.server_state.close_all)
+        await super().shutdown(sockets)
