@@ -37,6 +37,9 @@ from headstart.config import (
     to_toml,
 )
 from headstart.errors import ConfigError
+from headstart.serve.limits import Limits
+from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings, SweepSettings
+from headstart.use.generate import Sampling
 
 SIZES: dict[str, Any] = {"vocabulary": 10, "width": 8, "layers": 1, "heads": 2, "feed_forward": 8}
 
@@ -114,6 +117,16 @@ def test_all_of_it_stands_in_the_message() -> None:
         ({"dropout": math.nan}, "dropout is nan, and must be at least 0.0"),
         ({"norm_epsilon": math.nan}, "norm_epsilon is nan, and must be at least 0.0"),
         ({"norm_epsilon": -1e-5}, "norm_epsilon is -1e-05, and must be at least 0.0"),
+        ({"norm_epsilon": math.inf}, "norm_epsilon is inf, and must be a finite number"),
+        ({"layers": 1_000_000}, "layers is 1000000, and must be at most 1,000"),
+        ({"window": 10**9}, "window is 1000000000, and must be at most 1,048,576"),
+        ({"vocabulary": 10**30}, f"vocabulary is {10**30}, and must be at most 10,000,000"),
+        (
+            {"width": 10_000, "window": 10_000, "positions": "sinusoidal"},
+            "window 10,000 with sinusoidal positions needs a table of 10,000 × 10,000 numbers, and the limit is "
+            "67,108,864: choose a smaller window",
+        ),
+        ({"activation": "x" * 200}, f"activation is '{'x' * 99}…: known: gelu, gelu-tanh, relu, silu"),
         ({"positions": "rotray"}, "positions is 'rotray': did you mean 'rotary'?"),
         ({"direction": 1}, "direction is 1: known: bidirectional, causal"),
         ({"direction": ["causal"]}, "direction is ['causal']: did you mean 'causal'?"),
@@ -278,6 +291,12 @@ def test_none_is_left_out_and_filled_in_again() -> None:
         ({"seed": "x"}, "seed is 'x', and must be of type int"),
         ({"rate": 0}, "rate is 0, and must be above 0.0"),
         ({"rate": math.nan}, "rate is nan, and must be above 0.0"),
+        ({"rate": math.inf}, "rate is inf, and must be a finite number"),
+        ({"rate": -math.inf}, "rate is -inf, and must be above 0.0"),
+        (
+            {"seed": 2**63},
+            "seed is 9223372036854775808, and must be within ±9223372036854775807, the whole numbers of 64 bits",
+        ),
         ({"mode": "gird"}, "mode is 'gird': did you mean 'grid'?"),
     ],
 )
@@ -285,6 +304,43 @@ def test_their_mistakes(mapping: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Sweep.from_mapping(mapping, "test")
     assert caught.value.problems == (problem,)
+
+
+def every_setting() -> list[tuple[type[Settings], str]]:
+    """Each setting of headstart that is a number, with its class."""
+    classes: tuple[type[Settings], ...] = (
+        ModelConfig,
+        ClassifierConfig,
+        FinetuneSettings,
+        CompareSettings,
+        PretrainSettings,
+        SweepSettings,
+        Sampling,
+        Limits,
+    )
+    kinds = (int, float)
+    return [
+        (cls, name)
+        for cls in classes
+        for name, hint in get_type_hints(cls).items()
+        if hint in kinds or set(get_args(hint)) & set(kinds)
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, math.nan, 10**400, -(10**400)], ids=["inf", "-inf", "nan", "", "-"]
+)
+@pytest.mark.parametrize(("cls", "name"), every_setting(), ids=lambda case: getattr(case, "__name__", case))
+def test_no_number_of_any_settings_may_be_without_end(cls: type[Settings], name: str, value: float) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cls.from_mapping({name: value}, "test")
+    assert [problem for problem in caught.value.problems if problem.startswith(f"{name} is ")]
+
+
+def test_thousands_of_mistakes_are_told_in_a_screenful() -> None:
+    with pytest.raises(ConfigError, match=r"and 9,97[0-9] more") as caught:
+        ModelConfig.from_mapping({"x" * 10_000 + str(number): 1 for number in range(10_000)}, "test")
+    assert len(str(caught.value)) < 30_000
 
 
 # Heads

@@ -15,6 +15,7 @@ Nothing here knows torch, files other than TOML, or the command line.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -22,21 +23,23 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from headstart.errors import ConfigError, did_you_mean
+from headstart.errors import ConfigError, did_you_mean, shown
 
 Direction = Literal["causal", "bidirectional"]
 Positions = Literal["sinusoidal", "learned", "rotary", "relative", "none"]
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 Pool = Literal["first", "last", "mean"]
+LARGEST = 2**63 - 1  # of 64 bits, which is what files and tensors take
 Family = Literal["bert", "roberta", "camembert", "distilbert", "mpnet", "gpt2", "lab", "headstart"]
 
 
 class Settings:
     """The base of every frozen dataclass of settings.
 
-    A field's type says what it takes; its metadata may hold `least`, `above`, `below` and `help`. `rules` yields what
-    is wrong between fields; it is asked only about fields that are well in themselves.
+    A field's type says what it takes; its metadata may hold `least`, `most`, `above`, `below` and `help`. inf and nan
+    are refused everywhere. `rules` yields what is wrong between fields; it is asked only about fields that are well in
+    themselves.
     """
 
     def __post_init__(self) -> None:
@@ -54,7 +57,9 @@ class Settings:
     def from_mapping(cls, mapping: Mapping[str, Any], where: str) -> Self:
         """Read settings strictly: an unknown, missing or unfit one is an error that names them all."""
         hints = _hints(cls)
-        problems = [f"unknown setting {name!r}: {did_you_mean(name, hints)}" for name in mapping if name not in hints]
+        problems = [
+            f"unknown setting {shown(name)}: {did_you_mean(name, hints)}" for name in mapping if name not in hints
+        ]
         values = _defaults(cls) | {name: value for name, value in mapping.items() if name in hints}
         problems += _problems(cls, values)
         if problems:
@@ -110,28 +115,41 @@ def _unfit(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str |
             return None
         of_its_type = [problem for option, problem in problems.items() if option is type(value)]
         kinds = [", ".join(map(str, get_args(o))) if get_origin(o) is Literal else o.__name__ for o in options]
-        return of_its_type[0] if of_its_type else f"{name} is {value!r}, and must be {' or '.join(kinds)}"
+        return of_its_type[0] if of_its_type else f"{name} is {shown(value)}, and must be {' or '.join(kinds)}"
     if get_origin(hint) is Literal:
         if value in options:
             return None
-        return f"{name} is {value!r}: {did_you_mean(str(value), map(str, options))}"
+        return f"{name} is {shown(value)}: {did_you_mean(str(value), map(str, options))}"
     if get_origin(hint) is tuple:
         if isinstance(value, list | tuple) and all(isinstance(v, options[0]) for v in value):
             return None
-        return f"{name} is {value!r}, and must be a list of {options[0].__name__}"
+        return f"{name} is {shown(value)}, and must be a list of {options[0].__name__}"
     accepted = (int, float) if hint is float else (hint,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-        return f"{name} is {value!r}, and must be of type {hint.__name__}"
+        return f"{name} is {shown(value)}, and must be of type {hint.__name__}"
+    limit = _broken_limit(value, limits)
+    return None if limit is None else f"{name} is {shown(value)}, and must be {limit}"
+
+
+def _broken_limit(value: Any, limits: Mapping[str, Any]) -> str | None:
+    """The limit that a value is beyond, in words; a nan is beyond every one."""
     if "least" in limits and not value >= limits["least"]:
-        return f"{name} is {value}, and must be at least {limits['least']}"
+        return f"at least {limits['least']}"
+    if "most" in limits and not value <= limits["most"]:
+        return f"at most {limits['most']:,}"
     if "above" in limits and not value > limits["above"]:
-        return f"{name} is {value}, and must be above {limits['above']}"
+        return f"above {limits['above']}"
     if "below" in limits and not value < limits["below"]:
-        return f"{name} is {value}, and must be below {limits['below']}"
+        return f"below {limits['below']}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        return f"within ±{LARGEST}, the whole numbers of 64 bits"
     return None
 
 
 SIZE = {"least": 1}
+LARGEST_TABLE = 2**26  # numbers in a table of positions that is not learned, which is made before any weight is read
 SHARE = {"least": 0.0, "below": 1.0}
 
 
@@ -139,17 +157,23 @@ SHARE = {"least": 0.0, "below": 1.0}
 class ModelConfig(Settings):
     """Which transformer it is. BERT, GPT-2 and the lab's model differ in these values and in nothing else."""
 
-    vocabulary: int = field(metadata=SIZE)
-    width: int = field(metadata=SIZE)
-    layers: int = field(metadata=SIZE)
+    # The largest sizes are far above any published model: what is beyond them is a mistake, and would take memory or
+    # time without end.
+    vocabulary: int = field(metadata=SIZE | {"most": 10_000_000})
+    width: int = field(metadata=SIZE | {"most": 65_536})
+    layers: int = field(metadata=SIZE | {"most": 1_000})
     heads: int = field(metadata=SIZE)
-    feed_forward: int = field(metadata=SIZE)
-    window: int = field(default=512, metadata=SIZE)  # the longest sequence, in tokens
+    feed_forward: int = field(metadata=SIZE | {"most": 1_048_576})
+    window: int = field(default=512, metadata=SIZE | {"most": 1_048_576})  # the longest sequence, in tokens
     direction: Direction = "bidirectional"
     positions: Positions = "learned"
-    position_offset: int = field(default=0, metadata={"least": 0})  # RoBERTa's table begins two rows late
+    position_offset: int = field(
+        default=0, metadata={"least": 0, "most": 65_536}
+    )  # RoBERTa's table begins two rows late
     relative_buckets: int = field(default=32, metadata={"least": 4, "below": 512})  # of the relative bias
-    segments: int = field(default=0, metadata={"least": 0})  # rows of the segment table; 0: there is none
+    segments: int = field(
+        default=0, metadata={"least": 0, "most": 65_536}
+    )  # rows of the segment table; 0: there is none
     norm: Norm = "post"
     norm_epsilon: float = field(default=1e-5, metadata={"least": 0.0})
     activation: Activation = "gelu"
@@ -181,6 +205,13 @@ class ModelConfig(Settings):
             yield "relative positions are for a bidirectional model: choose rotary or learned for a causal one"
         if positions == "relative" and well("relative_buckets") and value["relative_buckets"] % 4:
             yield f"relative_buckets is {value['relative_buckets']}, and must be a multiple of 4"
+        if well("window"):
+            columns = {"sinusoidal": width, "rotary": width // heads, "relative": value["window"]}.get(positions, 0)
+            if value["window"] * columns > LARGEST_TABLE:
+                yield (
+                    f"window {value['window']:,} with {positions} positions needs a table of {value['window']:,} × "
+                    f"{columns:,} numbers, and the limit is {LARGEST_TABLE:,}: choose a smaller window"
+                )
 
     @property
     def head_width(self) -> int:
@@ -229,7 +260,7 @@ class ClassifierConfig(Settings):
     token's vector is taken from: the `last`, or the mean of `all`, where a frozen backbone knows more than at its end.
     """
 
-    classes: int = field(metadata={"least": 2})
+    classes: int = field(metadata={"least": 2, "most": 1_000_000})
     pool: Pool = "first"  # `last` is the last real token; there is no padding to mistake it for
     pooler: Literal["none", "backbone", "tanh", "relu"] = "none"
     read: Literal["last", "all"] = "last"
@@ -256,7 +287,7 @@ def read_head(mapping: Mapping[str, Any], where: str) -> HeadConfig:
     """
     kind = mapping.get("kind")
     if not isinstance(kind, str) or kind not in HEADS:
-        raise ConfigError(where, [f"head kind is {kind!r}: {did_you_mean(str(kind), HEADS)}"])
+        raise ConfigError(where, [f"head kind is {shown(kind)}: {did_you_mean(str(kind), HEADS)}"])
     return HEADS[kind].from_mapping(mapping, where)
 
 
@@ -266,7 +297,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(str(path), ["there is no such file"]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:  # a number of 5,000 digits is a plain ValueError
         raise ConfigError(str(path), [f"not readable as TOML: {error}"]) from None
 
 

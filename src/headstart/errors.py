@@ -6,6 +6,7 @@
     ├── TokenizerError    a tokenizer that is missing, damaged or not the one expected
     ├── CheckpointError   a model folder or weight file that is missing, damaged or of another shape
     ├── ModelError        a combination of parts that could not give an honest answer
+    │   └── NotFinite     weights or scores that are inf or nan
     ├── TrainingError     a run that cannot go on: a loss that is no number, too little memory, damaged checkpoints
     ├── OutputError       a place that cannot be written to, or that holds something else
     └── MissingExtra      an optional package that the command needs
@@ -20,6 +21,9 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+LONGEST = 100  # characters of a value that is shown
+MANY = 30  # mistakes that one message names; of a damaged file there may be thousands
 
 
 class HeadstartError(Exception):
@@ -48,7 +52,9 @@ class ConfigError(HeadstartError):
         if len(self.problems) == 1:
             message = f"{where}: {self.problems[0]}"
         else:
-            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            lines = "".join(f"\n  - {problem}" for problem in self.problems[:MANY])
+            if len(self.problems) > MANY:
+                lines += f"\n  - and {len(self.problems) - MANY:,} more"
             message = f"{where}: {len(self.problems)} mistakes{lines}"
         super().__init__(message)
 
@@ -81,6 +87,10 @@ class ModelError(HeadstartError):
     """A combination of parts that could not give an honest answer."""
 
 
+class NotFinite(ModelError):
+    """Weights or scores that are inf or nan, so that every answer would be made up."""
+
+
 class TrainingError(HeadstartError):
     """A run that cannot go on: a loss that is no number, too little memory, damaged checkpoints."""
 
@@ -111,5 +121,26 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     'known: layers, width'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the system or a GPU had no more memory to give; torch raises a RuntimeError for either."""
+    words = ("allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def shown(value: object) -> str:
+    """A value from a file, as an error shows it: its beginning where it is long.
+
+    >>> shown("relu"), shown("x" * 500)[-9:]
+    ("'relu'", 'xxxxxxxx…')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a whole number of thousands of digits; lists within lists
+        return f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

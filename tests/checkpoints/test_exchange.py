@@ -358,7 +358,7 @@ def test_a_tied_decoder_that_differs(bert: Path) -> None:
     ("change", "words"),
     [
         ({"model_type": "brat"}, "did you mean 'bert'"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering is not known"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering' is not known"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings is false"),
         ({"hidden_act": "mish"}, "activation 'mish'"),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.config import HEADS, HeadConfig
-from headstart.errors import CheckpointError, HeadstartError, OutputError
+from headstart.errors import CheckpointError, ConfigError, HeadstartError, NotFinite, OutputError
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset, usual_head
 
@@ -166,4 +166,94 @@ def test_a_config_of_another_version_or_with_mistakes(folder: Path) -> None:
     assert "layers is -1" in str(caught.value)
     change_config(folder, model=3)
     with pytest.raises(CheckpointError, match="'model' is 3"):
+        load(folder)
+
+
+# Values that would make every answer up
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: Path, value: float) -> None:
+    model = Model.build(preset("bert-tiny", **SMALL))
+    save(Checkpoint(model), tmp_path / "m")
+    path, name = tmp_path / "m" / "model.safetensors", "backbone.layers.1.feed_forward.down.bias"
+    tensors = {key: tensor.clone() for key, tensor in load_file(path).items()}
+    tensors[name][5] = value
+    save_file(tensors, path)
+    with pytest.raises(NotFinite, match=rf"model\.safetensors: 1 of the 16 weights in '{name}' are inf or nan"):
+        load(tmp_path / "m")
+    model.get_parameter(name).data[5] = value
+    with pytest.raises(NotFinite, match="nothing was saved: 1 of the 16 weights"):
+        save(Checkpoint(model), tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_weights_too_large_for_half_precision_are_not_saved_in_it(tmp_path: Path) -> None:
+    model = Model.build(preset("bert-tiny", **SMALL))
+    model.backbone.embeddings.tokens.weight.data[0, 0] = 1e6  # float16 ends at 65,504
+    with pytest.raises(NotFinite, match="nothing was saved"):
+        save(Checkpoint(model), tmp_path / "m", dtype=torch.float16)
+    save(Checkpoint(model), tmp_path / "m")
+
+
+def test_large_weights_are_numbers(tmp_path: Path) -> None:
+    """Their sum is more than float32 holds, and each of them is not."""
+    model = Model.build(preset("bert-tiny", **SMALL))
+    model.backbone.embeddings.tokens.weight.data.fill_(3e38)
+    save(Checkpoint(model), tmp_path / "m")
+    assert load(tmp_path / "m").model.backbone.embeddings.tokens.weight.max() == torch.tensor(3e38)
+
+
+@pytest.mark.parametrize("temperature", ["1e-320", "NaN", "Infinity", "0", "-1", "1e9", "true", "null", "[1]"])
+def test_a_temperature_that_no_probability_survives(folder: Path, temperature: str) -> None:
+    config = (folder / "config.json").read_text().replace('"temperature": 1.0', f'"temperature": {temperature}')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(CheckpointError, match=r"'temperature' is .*, expected a number from 0\.001 to 1000"):
+        load(folder)
+
+
+# Labels and the head
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["pos"], "there are 1 labels for 2 classes"),
+        (["neg", "pos", "so"], "there are 3 labels for 2 classes"),
+        (["pos", "pos"], "the label 'pos' stands for two classes"),
+        (["neg", 1], "the label 1 is no text"),
+        (["neg", "\ud800"], r"the label '\\ud800' is no text"),
+        (["neg", ["pos"]], r"the label \['pos'\] is no text"),
+    ],
+)
+def test_labels_that_the_head_does_not_have(tmp_path: Path, labels: list[Any], words: str) -> None:
+    config = preset("bert-tiny", **SMALL)
+    save(Checkpoint(Model.build(config, usual_head(config, "classifier", 2)), ("neg", "pos")), tmp_path / "m")
+    change_config(tmp_path / "m", labels=labels)
+    with pytest.raises(CheckpointError, match=words):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("key", ["model", "head", "labels"])
+def test_a_config_that_leaves_something_out(folder: Path, key: str) -> None:
+    found = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({name: value for name, value in found.items() if name != key}))
+    with pytest.raises(CheckpointError, match=f"there is no '{key}'"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layers": 1_000_000}, "layers is 1000000, and must be at most 1,000"),
+        ({"window": 10**9}, "window is 1000000000, and must be at most 1,048,576"),
+        ({"window": 1_000_000, "positions": "relative", "direction": "bidirectional"}, "1,000,000 × 1,000,000 numbers"),
+        ({"vocabulary": 10**18}, "vocabulary is 1000000000000000000, and must be at most 10,000,000"),
+        ({"norm_epsilon": float("inf")}, "norm_epsilon is inf, and must be a finite number"),
+    ],
+    ids=str,
+)
+def test_sizes_without_end(folder: Path, changes: dict[str, Any], words: str) -> None:
+    change_config(folder, model={**preset("bert-tiny", **SMALL).to_mapping(), **changes})
+    with pytest.raises(ConfigError, match=words):
         load(folder)

@@ -258,3 +258,15 @@ def test_an_empty_model_needs_no_compiler() -> None:
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_model_larger_than_the_machine_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = config(layers=1000, width=65_536)
+    with pytest.raises(ModelError, match=r"needs [\d.,]+ GiB for its weights alone, and this machine has"):
+        Model.build(wanted)
+    monkeypatch.setattr("headstart.model.model.physical_memory", lambda: 2**60)
+    # Where the machine has more than the system gives this process:
+    refusal = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    monkeypatch.setattr("headstart.model.model.Backbone", lambda config: (_ for _ in ()).throw(refusal))
+    with pytest.raises(ModelError, match="for its weights alone, which is more than there is: choose a smaller one"):
+        Model.build(wanted)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import load, save
-from headstart.errors import ConfigError, DataError, HeadstartError, OutputError, TrainingError
+from headstart.errors import ConfigError, DataError, HeadstartError, NotFinite, OutputError, TrainingError
 from headstart.runs.comparison import Comparison, Cost
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
@@ -238,13 +238,14 @@ def test_a_killed_comparison_goes_on_where_it_was(world: Path, base: Path, tmp_p
     assert [run.test for run in found.arm("full").runs] == [run.test for run in expected.arm("full").runs]
 
 
+@pytest.mark.parametrize("kind", [TrainingError, NotFinite])
 def test_a_run_that_diverges_is_told_and_ends_in_no_verdict(
-    world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[HeadstartError]
 ) -> None:
 
     def sometimes(settings: Any, out: Path, **more: Any) -> Any:
         if settings.seed == 1:
-            raise TrainingError("the loss was nan 10 times in a row")
+            raise kind("the loss was nan 10 times in a row")
         return finetune(settings, out, **more)
 
     monkeypatch.setattr(module, "finetune", sometimes)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
-from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError
+from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError, TrainingError
 from headstart.reading.examples import read_examples
 from headstart.runs.run import RunFolder
 from headstart.studies.finetune import build_classifier, finetune, load_data
@@ -275,3 +275,13 @@ def test_refit_trains_on_valid_too_and_says_of_valid_what_was_known_before(
     rows = plain["rows"]["train"] + plain["rows"]["valid"]
     assert refit["steps"] == math.ceil(plain["best"]["epoch"]) * math.ceil(rows / settings.batch_size)
     assert finetune(replace(settings, refit=True), tmp_path / "refit", resume=True) == refit
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen"])
+def test_weights_that_one_step_makes_infinite_are_not_kept(world: Path, base: Path, tmp_path: Path, mode: str) -> None:
+    """The loss of the only step is a number, and what it leaves is none."""
+    given = settings(world, base, mode=mode, steps=1, lr=1e300, warmup=0.0, save_every=1)
+    with pytest.raises(TrainingError, match=r"the weights became (inf|nan) by step 1 \(lr is 1e\+300\): lower lr"):
+        finetune(given, tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+    assert not list(tmp_path.glob("run/checkpoints/*"))

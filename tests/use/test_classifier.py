@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from headstart import TextClassifier as FromTheTop
 from headstart.checkpoints.folder import Checkpoint, load, save
-from headstart.errors import ConfigError, HeadstartError, ModelError
+from headstart.errors import ConfigError, HeadstartError, ModelError, NotFinite
 from headstart.metrics import fit_temperature
+from headstart.model.heads import ClassifierHead
+from headstart.reading.examples import Example, Examples
+from headstart.serve.models import ServedClassifier
 from headstart.training import inference
 from headstart.use import classifier as module
 from headstart.use.classifier import TextClassifier, calibrated
+from headstart.use.explain import explain
+from headstart.use.export import export
 from tests.studies.example_data import reviews
 
 
@@ -125,7 +130,7 @@ def test_the_temperature_survives_a_folder_and_a_bad_one_is_refused(trained: Pat
     assert load(tmp_path / "m").temperature == 2.5
     config = (tmp_path / "m" / "config.json").read_text()
     (tmp_path / "m" / "config.json").write_text(config.replace('"temperature": 2.5', '"temperature": 0'))
-    with pytest.raises(HeadstartError, match="'temperature' is 0, expected a number above 0"):
+    with pytest.raises(HeadstartError, match=r"'temperature' is 0, expected a number from 0\.001 to 1000"):
         load(tmp_path / "m")
     (tmp_path / "m" / "config.json").write_text(config.replace(',\n  "temperature": 2.5', ""))
     assert load(tmp_path / "m").temperature == 1.0  # a folder from before there was one
@@ -153,3 +158,26 @@ def test_predicting_changes_nothing(classifier: TextClassifier) -> None:
     classifier.predict(TEXTS)
     assert all(torch.equal(a, b) for a, b in zip(before, classifier.model.parameters(), strict=True))
     assert not classifier.model.training
+
+
+def test_no_answer_is_made_of_scores_that_are_no_numbers(trained: Path, tmp_path: Path) -> None:
+    """Weights that are numbers, and so large that what they give is none."""
+    checkpoint = load(trained)
+    head = checkpoint.model.head
+    assert isinstance(head, ClassifierHead)
+    head.out.weight.data.fill_(3e38)
+    save(checkpoint, tmp_path / "m")
+    classifier = TextClassifier.load(tmp_path / "m")
+    rows = tuple(Example(text, label, None, "made", n) for n, (label, text) in enumerate(reviews(4, 9)))
+    served = ServedClassifier("m", classifier)
+    for answer in (
+        lambda: classifier.predict(TEXTS[:2]),
+        lambda: classifier.evaluate(Examples(rows)),
+        lambda: explain(classifier, TEXTS[0]),
+        lambda: explain(classifier, TEXTS[0], method="occlusion"),
+        lambda: served.probabilities(classifier.encode(TEXTS[:2])),
+        lambda: export(tmp_path / "m", tmp_path / "out", "onnx", valid=Examples(rows)),
+    ):
+        with pytest.raises(NotFinite, match="no finite numbers"):
+            answer()
+    assert not (tmp_path / "out").exists()

@@ -19,9 +19,11 @@ from headstart.checkpoints.folder import (
     FORMAT,
     WEIGHTS,
     Checkpoint,
+    check_weights,
     load,
     load_weights,
     model_folder,
+    read_class_names,
     read_json,
     read_safetensors,
 )
@@ -31,7 +33,7 @@ from headstart.checkpoints.lab import read_lab, read_state_dict
 from headstart.checkpoints.mpnet import MPNET
 from headstart.checkpoints.roberta import CAMEMBERT, ROBERTA
 from headstart.config import ClassifierConfig, HeadConfig, read_head
-from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_you_mean
+from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_you_mean, shown
 from headstart.model.model import Model
 from headstart.model.presets import CLASSIFIERS
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -55,18 +57,18 @@ def read_transformers(folder: Path) -> Checkpoint:
     where = folder / CONFIG
     theirs = read_json(where)
     kind = theirs.get("model_type")
-    if kind not in FAMILIES:
-        raise CheckpointError(f"{where}: model_type is {kind!r}: {did_you_mean(str(kind), FAMILIES)}")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise CheckpointError(f"{where}: model_type is {shown(kind)}: {did_you_mean(str(kind), FAMILIES)}")
     family = FAMILIES[kind]
     weights, tensors = _read_weights(folder)
     head_kind = _head_kind(theirs, tensors, family, str(where))
     tensors = _normalise_names(tensors, family, head_kind)
     pooler = any(name.endswith("pooler.dense.weight") for name in tensors)
     config = family.read_settings(theirs, pooler=pooler, where=str(where))
-    model = Model.empty(config, _read_head(theirs, tensors, family, head_kind, weights))
+    head = _read_head(theirs, tensors, family, head_kind, weights)
+    class_names = _read_class_names(theirs, head, str(where))
+    model = Model.empty(config, head)
     tensors = rename_in(_without_tied_copies(tensors, family, weights), family.tensor_sources(model), str(weights))
-    names = theirs.get("id2label") or {} if head_kind == "classifier" else {}
-    class_names = tuple(str(names[key]) for key in sorted(names, key=int))
     return Checkpoint(load_weights(model, tensors, str(weights)), class_names, _read_tokenizer(folder))
 
 
@@ -87,6 +89,7 @@ def write_transformers(checkpoint: Checkpoint, out: str | Path) -> Family:
         if family is GPT2:  # `transformers` finds the last token as the last that is not padding
             theirs.setdefault("pad_token_id", model.config.vocabulary - 1)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    check_weights(state, "nothing was written")
     with files.new_folder(out) as unfinished:
         files.write_json(unfinished / CONFIG, theirs)
         save_file(rename_out(state, family.tensor_sources(model)), unfinished / WEIGHTS, metadata={"format": "pt"})
@@ -136,20 +139,35 @@ def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     if (folder / WEIGHTS).is_file():
         return folder / WEIGHTS, read_safetensors(folder / WEIGHTS)
     if index.is_file():
-        files = sorted(set(read_json(index).get("weight_map", {}).values()))
-        return index, {name: t for file in files for name, t in read_safetensors(folder / file).items()}
+        return index, {name: t for file in _shards(index) for name, t in read_safetensors(file).items()}
     if old.is_file():
         return old, read_state_dict(old)
     raise CheckpointError(f"{folder} holds no weights: expected {WEIGHTS}, {index.name} or {old.name}")
 
 
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names, all of them beside it."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: weight_map is {shown(weight_map)}, expected the file of each tensor")
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{index}: tensor {shown(name)} is in {shown(file)}, expected a .safetensors file in the same folder"
+            )
+    return [index.with_name(file) for file in sorted(set(weight_map.values()))]
+
+
 def _head_kind(theirs: Mapping[str, Any], tensors: Mapping[str, Tensor], family: Family, where: str) -> str:
     """The kind of head by its class, corrected where the file holds more or less than its class says."""
-    architecture = next(iter(theirs.get("architectures") or []), family.architectures["none"])
+    architectures = theirs.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise CheckpointError(f"{where}: architectures is {shown(architectures)}, expected a list of class names")
+    architecture = next(iter(architectures), family.architectures["none"])
     kind = next((kind for kind, name in family.architectures.items() if name == architecture), None)
     if kind is None:
         known = f"known for {family.name}: {', '.join(family.architectures.values())}"
-        raise CheckpointError(f"{where}: a model of class {architecture} is not known; {known}")
+        raise CheckpointError(f"{where}: a model of class {shown(architecture)} is not known; {known}")
     if kind == "masked" and "cls.seq_relationship.weight" in tensors:  # the first BERT files name the smaller class
         kind = "masked+next-sentence"
     if kind == "masked" and _head_roots(family, kind).isdisjoint(name.split(".")[0] for name in tensors):
@@ -203,9 +221,24 @@ def _read_head(
     name = f"{family.heads[kind]['out']}.weight"
     if name not in tensors:
         raise CheckpointError(f"{where}: missing tensor {name}, the last layer of the classifier")
+    if tensors[name].dim() != 2:
+        raise CheckpointError(f"{where}: {name} has shape {tuple(tensors[name].shape)}, expected (classes, width)")
     dropout = theirs.get(family.classifier_dropout)
     settings = {"kind": kind, "classes": tensors[name].shape[0], **CLASSIFIERS[family.name]}
     return read_head(settings if dropout is None else {**settings, "dropout": dropout}, str(where))
+
+
+def _read_class_names(theirs: Mapping[str, Any], head: HeadConfig | None, where: str) -> tuple[str, ...]:
+    """The labels of `id2label`, which must number the head's classes from 0 on."""
+    names = theirs.get("id2label") or {}
+    if not isinstance(head, ClassifierConfig) or not names:
+        return ()
+    keys = [str(number) for number in range(head.classes)]
+    if not isinstance(names, dict) or names.keys() != set(keys):
+        raise CheckpointError(
+            f"{where}: id2label is {shown(names)}, expected a label for each of the numbers 0 to {head.classes - 1}"
+        )
+    return read_class_names([names[key] for key in keys], head.classes, where)
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer | None:

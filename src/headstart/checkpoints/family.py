@@ -9,7 +9,7 @@ from typing import Any
 from headstart.checkpoints.keymap import Source, Table, sources
 from headstart.config import Family as FamilyName
 from headstart.config import HeadConfig, ModelConfig
-from headstart.errors import CheckpointError
+from headstart.errors import CheckpointError, shown
 from headstart.model.model import Model
 
 Mapped = dict[str, Any]
@@ -52,14 +52,22 @@ class Family:
         """Our config for their `config.json`; a setting that we would get wrong is refused."""
         for name, value in self.required.items():
             if name in theirs and theirs[name] != value:
-                raise CheckpointError(f"{where}: {name} is {theirs[name]!r}, and headstart knows {value!r} only")
-        missing = [name for ours, name in self.settings.items() if name not in theirs and ours not in _OPTIONAL]
+                raise CheckpointError(f"{where}: {name} is {shown(theirs[name])}, and headstart knows {value!r} only")
+        missing = [
+            name
+            for ours, name in self.settings.items()
+            if (theirs.get(name) is None and ours in _SIZES) or (name not in theirs and ours not in _OPTIONAL)
+        ]
         if missing:
             raise CheckpointError(f"{where}: no setting {', '.join(missing)}, which a {self.name} model has")
         found = {ours: theirs[name] for ours, name in self.settings.items() if theirs.get(name) is not None}
+        for ours in (_SIZES | {"position_offset"}) & found.keys():
+            if type(found[ours]) is not int:
+                name, value = self.settings[ours], shown(found[ours])
+                raise CheckpointError(f"{where}: {name} is {value}, expected a whole number")
         activation = found.get("activation", "gelu")
-        if activation not in ACTIVATIONS:
-            raise CheckpointError(f"{where}: activation {activation!r} is not one of {', '.join(ACTIVATIONS)}")
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
+            raise CheckpointError(f"{where}: activation {shown(activation)} is not one of {', '.join(ACTIVATIONS)}")
         found["activation"] = ACTIVATIONS[activation]
         settings = self.complete({**self.fixed, **found, "pooler": pooler, "family": self.name})
         return ModelConfig.from_mapping(settings, where)
@@ -98,5 +106,7 @@ class Family:
         return sources(model.state_dict(), table, self.prefix)
 
 
+# Settings that every model of every family has, and that others are worked out from.
+_SIZES = {"vocabulary", "width", "layers", "heads", "window"}
 # Settings that older configs leave out, since they had a default then.
 _OPTIONAL = {"dropout", "attention_dropout", "norm_epsilon", "activation", "segments", "feed_forward"}

@@ -4,12 +4,13 @@
                          "temperature": 1.0}
     model.safetensors   one tensor for each parameter, named as in `Model.state_dict()`
 
-Loading is strict: exactly the tensors that the config calls for, each with its shape.
+Loading is strict: exactly the tensors that the config calls for, each with its shape, and no value that is inf or nan;
+as many labels as the head has classes, each once. Saving is as strict about the values.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +23,15 @@ from torch import Tensor
 
 from headstart import files
 from headstart.checkpoints.keymap import check_keys
-from headstart.config import ModelConfig, read_head
-from headstart.errors import CheckpointError, DataError
+from headstart.config import ClassifierConfig, ModelConfig, read_head
+from headstart.errors import CheckpointError, DataError, NotFinite, shown
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
 
 FORMAT, VERSION = "headstart", 1
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+TEMPERATURES = (0.001, 1000.0)  # beyond these, probabilities are all 0 and 1, or all alike
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ def save(checkpoint: Checkpoint, folder: str | Path, *, dtype: torch.dtype = tor
 def write_files(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = torch.float32) -> None:
     """Write the files of a model folder into an existing folder."""
     model = checkpoint.model
+    tensors = {name: t.detach().to("cpu", dtype).contiguous() for name, t in model.state_dict().items()}
+    check_weights(tensors, "nothing was saved")
     description = {
         "format": FORMAT,
         "version": VERSION,
@@ -60,7 +64,6 @@ def write_files(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = to
         "temperature": checkpoint.temperature,
     }
     files.write_json(folder / CONFIG, description)
-    tensors = {name: t.detach().to("cpu", dtype).contiguous() for name, t in model.state_dict().items()}
     save_file(tensors, folder / WEIGHTS)
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save(folder)
@@ -80,16 +83,41 @@ def load(folder: str | Path) -> Checkpoint:
             f"{config_path} has version {description.get('version')!r}, and this headstart reads version {VERSION}"
         )
     for key, kind in (("model", dict), ("head", dict | None), ("labels", list)):
-        if not isinstance(description.get(key), kind):
-            raise CheckpointError(f"{config_path}: {key!r} is {description.get(key)!r}, which is no {key} description")
-    temperature = description.get("temperature", 1.0)
-    if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise CheckpointError(f"{config_path}: 'temperature' is {temperature!r}, expected a number above 0")
+        if key not in description:
+            raise CheckpointError(f"{config_path}: there is no {key!r}, which every model folder describes")
+        if not isinstance(description[key], kind):
+            raise CheckpointError(f"{config_path}: {key!r} is {shown(description[key])}, which is no {key} description")
+    temperature = read_temperature(description.get("temperature", 1.0), str(config_path))
     config = ModelConfig.from_mapping(description["model"], str(config_path))
     head = None if description["head"] is None else read_head(description["head"], str(config_path))
+    classes = head.classes if isinstance(head, ClassifierConfig) else len(description["labels"])
+    class_names = read_class_names(description["labels"], classes, str(config_path))
     model = load_weights(Model.empty(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
     tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER).exists() else None
-    return Checkpoint(model, tuple(map(str, description["labels"])), tokenizer, temperature)
+    return Checkpoint(model, class_names, tokenizer, temperature)
+
+
+def read_class_names(labels: Any, classes: int, where: str) -> tuple[str, ...]:
+    """The names of a classifier's classes, in their order: one for each class and no two alike, or none at all."""
+    if not isinstance(labels, list):
+        raise CheckpointError(f"{where}: the labels are {shown(labels)}, expected a list of strings")
+    for label in labels:
+        if not isinstance(label, str) or any("\ud800" <= character <= "\udfff" for character in label):
+            raise CheckpointError(f"{where}: the label {shown(label)} is no text: write it as a string")
+    if labels and len(labels) != classes:
+        raise CheckpointError(f"{where}: there are {len(labels)} labels for {classes} classes: name each class once")
+    twice = [label for label, times in Counter(labels).items() if times > 1]
+    if twice:
+        raise CheckpointError(f"{where}: the label {shown(twice[0])} stands for two classes: give each its own name")
+    return tuple(labels)
+
+
+def read_temperature(value: Any, where: str) -> float:
+    """The temperature of a classifier's probabilities."""
+    low, high = TEMPERATURES
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise CheckpointError(f"{where}: 'temperature' is {shown(value)}, expected a number from {low} to {high:g}")
+    return value
 
 
 def model_folder(folder: Path) -> Path:
@@ -111,8 +139,21 @@ def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> Mod
             raise CheckpointError(f"{where}: tensor {name!r} is of type {tensor.dtype}, expected floating point")
     # Always a copy: safetensors maps the file into memory, and the file may change or vanish.
     weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}
+    check_weights(weights, where)
     model.load_state_dict(weights, assign=True)
     return model.eval()
+
+
+def check_weights(tensors: Mapping[str, Tensor], where: str) -> None:
+    """Raise where a value is inf or nan: such a model would answer all the same, and every answer would be made up."""
+    for name, tensor in tensors.items():
+        # A sum is several times as fast as looking at each value; a finite sum has finite terms alone.
+        if not tensor.sum().isfinite() and not tensor.isfinite().all():
+            count = int((~tensor.isfinite()).sum())
+            raise NotFinite(
+                f"{where}: {count:,} of the {tensor.numel():,} weights in {name!r} are inf or nan; the model is "
+                "damaged, or its training diverged: train it again with a lower lr, or take another copy"
+            )
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -66,6 +66,11 @@ def rename_in(theirs: Mapping[str, Tensor], table: Mapping[str, Source], where: 
     ours = {}
     for name, source in table.items():
         parts = [theirs[n] for n in source.names]
+        shapes = [tuple(part.shape) for part in parts]
+        if len(set(shapes)) > 1 or (source.transposed and len(shapes[0]) != 2) or (len(parts) > 1 and not shapes[0]):
+            expected = "a matrix" if source.transposed else "one shape, and not a single number"
+            found = ", ".join(map(str, shapes))
+            raise CheckpointError(f"{where}: {', '.join(source.names)} has shape {found}, expected {expected}")
         if source.transposed:
             parts = [part.T for part in parts]
         ours[name] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.checkpoints.folder import Checkpoint, load_weights
+from headstart.checkpoints.folder import Checkpoint, check_weights, load_weights
 from headstart.checkpoints.keymap import rename_in, rename_out, sources
-from headstart.config import ClassifierConfig, HeadConfig, NextTokenConfig
+from headstart.config import ClassifierConfig, HeadConfig, read_head
 from headstart.errors import CheckpointError, ConfigError
 from headstart.files import new_file
 from headstart.model.model import Model
@@ -71,8 +71,11 @@ def read_lab(path: Path, *, heads: int = 2) -> Checkpoint:
         raise CheckpointError(f"{path}: `pos_encoder.pe` is not the table of sinusoids that the lab's model adds")
     head: HeadConfig | None = None
     if (weight := tensors.get("classifier.decoder.weight")) is not None:
+        if weight.dim() != 2:
+            raise CheckpointError(f"{path}: `decoder.weight` has shape {tuple(weight.shape)}, expected (rows, width)")
         rows = weight.shape[0]
-        head = NextTokenConfig() if rows == vocabulary else ClassifierConfig(classes=rows, pool="last")
+        classifier = {"kind": "classifier", "classes": rows, "pool": "last"}
+        head = read_head({"kind": "next-token"} if rows == vocabulary else classifier, str(path))
     model = Model.empty(config, head)
     ours = rename_in(tensors, sources(model.state_dict(), TABLE), str(path))
     return Checkpoint(load_weights(model, ours, str(path)))
@@ -89,6 +92,7 @@ def write_lab(model: Model, path: str | Path) -> None:
     if isinstance(head, ClassifierConfig) and head != ClassifierConfig(head.classes, pool="last", dropout=head.dropout):
         raise CheckpointError("the lab's classifier is one linear layer on the last token, and this one is not")
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    check_weights(state, "nothing was written")
     theirs = rename_out(state, sources(state, TABLE))
     theirs[POSITIONS] = sinusoidal(ROWS, model.config.width)[:, None, :]
     content = io.BytesIO()
@@ -120,8 +124,13 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} {problem} ({reason(error)})") from None
     if isinstance(content, dict) and isinstance(content.get("model_state_dict"), dict):
         content = content["model_state_dict"]
-    if not isinstance(content, dict) or not all(
-        isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
-    ):
+    if not isinstance(content, dict) or not all(isinstance(k, str) and _is_plain(v) for k, v in content.items()):
         raise CheckpointError(f"{path} holds no state dict: expected tensors by name")
     return content
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a dense tensor with each of its values in memory: one value repeated can stand for terabytes."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        return False
+    return not value.is_quantized and value.nbytes <= value.untyped_storage().nbytes()

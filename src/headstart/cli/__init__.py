@@ -23,8 +23,9 @@ from headstart.cli.tokens import tokenizer_app, tokens
 from headstart.cli.torchrun import program_name
 from headstart.cli.train import finetune_command, pretrain_command, verify_command
 from headstart.cli.use import evaluate_command, fill_masks, generate_text, predict
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, is_out_of_memory
 from headstart.version import __version__
+from headstart.wording import reason
 
 app = typer.Typer(
     name="headstart",
@@ -93,6 +94,13 @@ def main() -> None:
     except BrokenPipeError:  # `headstart … | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        typer.echo(
+            f"{program_name()}: out of memory ({reason(error)}): use smaller sizes, or a larger machine", err=True
+        )
+        sys.exit(1)
     except OSError as error:  # a name that is too long, a folder that may not be read
         typer.echo(f"{program_name()}: {error.filename or 'the system'}: {error.strerror or error}", err=True)
         sys.exit(2)

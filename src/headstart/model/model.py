@@ -10,6 +10,7 @@ True
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any, Self
 
@@ -18,11 +19,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headstart.config import HeadConfig, ModelConfig
-from headstart.errors import ModelError
+from headstart.errors import ModelError, is_out_of_memory
 from headstart.model.backbone import Backbone
+from headstart.model.count import count
 from headstart.model.heads import ClassifierHead, build_head
 from headstart.model.initialisation import initialise
 from headstart.model.layout import Layout
+from headstart.wording import size
 
 
 class Model(nn.Module):
@@ -39,9 +42,17 @@ class Model(nn.Module):
     @classmethod
     def build(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
         """A model with fresh weights, drawn from torch's global generator."""
-        backbone = Backbone(config)
-        initialise(backbone, config)
-        return cls(backbone, head)
+        needed = 4 * count(config, head).total
+        if needed > (memory := physical_memory()):
+            raise ModelError(f"{_too_large(config, head)}, and this machine has {size(memory)}: choose a smaller one")
+        try:
+            backbone = Backbone(config)
+            initialise(backbone, config)
+            return cls(backbone, head)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ModelError(f"{_too_large(config, head)}, which is more than there is: choose a smaller one") from None
 
     @classmethod
     def empty(cls, config: ModelConfig, head: HeadConfig | None = None) -> Self:
@@ -97,6 +108,17 @@ class Model(nn.Module):
         if not isinstance(self.head, ClassifierHead):
             raise ModelError("only a classifier gives log-probabilities of classes: swap the head first")
         return torch.log_softmax(self(ids, layout, segments).float(), dim=-1)
+
+
+def physical_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _too_large(config: ModelConfig, head: HeadConfig | None) -> str:
+    parameters = count(config, head).total
+    sizes = f"{config.layers:,} layers, width {config.width:,}, vocabulary {config.vocabulary:,}"
+    return f"a model of {parameters:,} parameters ({sizes}) needs {size(4 * parameters)} for its weights alone"
 
 
 class _SkipInitialisation(TorchFunctionMode):

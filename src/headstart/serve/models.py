@@ -21,7 +21,7 @@ from headstart.training.hardware import pick_device
 from headstart.training.inference import tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explain import ORDERS, explain
-from headstart.use.generate import Generated, check_finite
+from headstart.use.generate import Generated
 from headstart.use.language_model import LanguageModel
 
 SORTED_BATCHES = 4  # batches of tokens that are predicted in one call, so that rows can be sorted by length
@@ -54,9 +54,7 @@ class ServedClassifier:
 
     def probabilities(self, encoded: EncodedExamples) -> Floats:
         """(n, C), as `TextClassifier.probabilities` gives them."""
-        predicted = self.classifier.classify(encoded)
-        check_finite(predicted)
-        return calibrated(predicted, self.classifier.temperature)
+        return calibrated(self.classifier.classify(encoded), self.classifier.temperature)
 
     def explain(self, text: Text, *, faithfulness: bool) -> Iterator[dict[str, Any]]:
         """The answer of /explain, in one step."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from headstart.errors import TrainingError
+from headstart.errors import NotFinite, TrainingError
 from headstart.files import write_json
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import ALPHA, Comparison
@@ -229,7 +229,7 @@ class Study:
                     on_event=self._check_time,
                     log=log,
                 )
-        except (TrainingError, torch.OutOfMemoryError) as error:
+        except (TrainingError, NotFinite, torch.OutOfMemoryError) as error:
             write_json(run.failure_file, {"error": reason(error)})
             return False
         run.failure_file.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from headstart.errors import HeadstartError, MissingExtra, OutputError
+from headstart.errors import HeadstartError, MissingExtra, OutputError, is_out_of_memory
 from headstart.files import read_json, write_json
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
@@ -154,7 +154,7 @@ def run_trial(
     except HeadstartError as error:
         ended = {"error": str(error)}
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         ended = {"error": f"out of memory: {reason(error)}"}
     if ended:
@@ -195,7 +195,3 @@ def _free_gpu_memory() -> None:
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from headstart.batches.batch import Batch, Batches, Ints
 from headstart.batches.examples import EncodedExamples, length_sorted_batches
 from headstart.config import Pool
+from headstart.errors import NotFinite
 from headstart.metrics import Floats, Scores
 from headstart.model.heads import ClassifierHead
 from headstart.model.model import Model
@@ -46,9 +47,10 @@ def classify(
         if own:
             out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
     model.train(was_training)
-    if parallel.world_size == 1:
-        return out
-    return parallel.all_reduce(torch.from_numpy(out).to(model.device)).cpu().numpy()  # zeros in the rows of others
+    if parallel.world_size > 1:
+        out = parallel.all_reduce(torch.from_numpy(out).to(model.device)).cpu().numpy()  # zeros in the rows of others
+    check_finite(out)
+    return out
 
 
 @torch.no_grad()
@@ -62,7 +64,9 @@ def frozen_features(model: Model, data: EncodedExamples, precision: torch.dtype,
             features = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)  # (S, D)
         if own:
             out[batch.rows] = features.float()
-    return parallel.all_reduce(out)
+    out = parallel.all_reduce(out)
+    check_finite(out)
+    return out
 
 
 @torch.no_grad()
@@ -82,7 +86,18 @@ def pooled_layers(
             for k, (layer, pool) in enumerate(choices):
                 state = states[-1] if layer == "all" else states[layer - 1]
                 out[k, batch.rows] = layout.pool(state, pool)
-    return parallel.all_reduce(out)
+    out = parallel.all_reduce(out)
+    check_finite(out)
+    return out
+
+
+def check_finite(scores: Any) -> None:
+    """Raise unless all that a model gave (a tensor, an array, numbers) is finite: no answer can be made of the rest."""
+    if not torch.as_tensor(scores).isfinite().all():
+        raise NotFinite(
+            "the model's scores are no finite numbers: its weights are damaged, or its training diverged; train it "
+            "again with a lower lr, or take another copy"
+        )
 
 
 def tokens_for(device: torch.device) -> int:
@@ -135,6 +150,7 @@ def language_model_scores(
             totals += torch.tensor(numbers, dtype=torch.float64)
     model.train(was_training)
     part_sums, part_counts = parallel.all_reduce(totals.to(model.device))
+    check_finite(part_sums)
     means = dict(zip(objective.parts, (part_sums / part_counts.clamp(min=1.0)).tolist(), strict=True))
     scores = {"loss": sum(means.values())}
     if len(means) > 1:

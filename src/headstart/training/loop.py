@@ -43,7 +43,7 @@ from headstart.training.schedule import (
     unfrozen_layers,
 )
 from headstart.training.settings import TrainingSettings
-from headstart.training.sharding import ParallelModel, checkpoint_activations
+from headstart.training.sharding import ParallelModel, checkpoint_activations, total_norm
 from headstart.training.stepper import build_stepper
 from headstart.wording import reason
 
@@ -109,6 +109,7 @@ class Loop:
             if self.saving.sync(self.step, may_wait=read) or read:
                 yield from self._read_losses()
             if evaluate:
+                self._check_weights()
                 yield self._evaluate(self.epoch + self.step_in_epoch / steps)
             if self.step_in_epoch == steps:
                 self.epoch, self.step_in_epoch = self.epoch + 1, 0
@@ -116,11 +117,13 @@ class Loop:
             stop = self.saving.sync(self.step, may_wait=read)
             last = self.early_stopping.out_of_patience
             if stop or self.saving.is_due(every_due=save, epoch_ended=epoch_ended, may_wait=read, last=last):
+                self._check_weights()
                 yield Saved(self.step, capture_state(self))
                 self.saving.saved()
             if stop:
                 return
         self._keep_weights()
+        self._check_weights()
         yield Finished(self.step, "patience" if self.step < self.total else "done", self.early_stopping.best)
 
     def _is_due(self, every: int | None, otherwise: bool) -> bool:
@@ -180,6 +183,15 @@ class Loop:
                     f"raise warmup, or allow --skip-bad-steps {self.bad_steps}; the checkpoints before it are whole"
                 )
             yield Skipped(step.epoch, step.step, loss)
+
+    def _check_weights(self) -> None:
+        """Raise where an update made a weight inf or nan, before anything is kept of it."""
+        norm = total_norm([p.detach() for p in self.trainable.values()], self.parallel)
+        if not norm.isfinite():
+            raise TrainingError(
+                f"the weights became {norm.item()} by step {self.step} (lr is {self.settings.lr:.3g}): lower lr, or "
+                "raise warmup; the checkpoints before it are whole"
+            )
 
     def _evaluate(self, epoch: float) -> Evaluated:
         """Score the weights, or their average where there is one."""

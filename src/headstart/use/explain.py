@@ -32,10 +32,9 @@ from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.reading.examples import Text
-from headstart.training.inference import classify
+from headstart.training.inference import check_finite, classify
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explanation import METHODS, AttentionMaps, Explanation, Faithfulness, Method
-from headstart.use.generate import check_finite
 from headstart.use.integrated_gradients import integrated_gradients, this_thread_only
 from headstart.use.words import TokenizedText, tokenize
 
@@ -62,13 +61,13 @@ def explain(
     tokenized = tokenize(classifier, text)
     predicted = predict_without(classifier, tokenized, [np.zeros_like(tokenized.word_of, dtype=bool)])
     [probabilities] = calibrated(predicted, classifier.temperature)
-    check_finite(probabilities)
     number = int(probabilities.argmax()) if label is None else names.index(label)
     completeness = None
     if method == "gradients":
         weights, completeness = integrated_gradients(classifier, tokenized, number)
     else:
         weights = occlusion(classifier, tokenized, number)
+    check_finite(weights)  # a gradient may overflow where the logits do not
     return Explanation(
         text=text,
         label=names[number],

@@ -18,7 +18,8 @@ from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
-from headstart.use.generate import check_finite, check_vocabulary, describe, special_token_mask
+from headstart.training.inference import check_finite
+from headstart.use.generate import check_vocabulary, describe, special_token_mask
 
 SPELLINGS = ("[MASK]", "<mask>")  # understood beside the tokenizer's own
 

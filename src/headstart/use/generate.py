@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from headstart.model.heads import NextTokenHead
 from headstart.model.layout import Cached, Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training.inference import check_finite
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a character decode to
 
@@ -241,12 +241,6 @@ def check_vocabulary(model: Model, tokenizer: Tokenizer) -> None:
         )
     if model.training:
         raise ModelError("the model is in training mode, where dropout changes what it says: call model.eval() first")
-
-
-def check_finite(scores: Any) -> None:
-    """Raise unless all logits or probabilities (a tensor or an array) are finite."""
-    if not np.isfinite(np.asarray(scores)).all():
-        raise ModelError("the model's scores are no finite numbers: its weights are damaged, or its training diverged")
 
 
 def describe(model: Model) -> str:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import tokenizers
 from headstart.batches.sampler import batch_boundaries
-from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_json
+from headstart.checkpoints.folder import CONFIG, TOKENIZER, read_class_names, read_json, read_temperature
 from headstart.errors import CheckpointError, MissingExtra, ModelError
 from headstart.metrics import Floats
 from headstart.model.attention import Attention, key_mask
@@ -37,6 +37,7 @@ from headstart.model.model import Model
 from headstart.model.positions import rotate
 from headstart.reading.examples import Text
 from headstart.tokenizers.special_tokens import add_post_processor
+from headstart.training.inference import check_finite
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.wording import reason
 
@@ -218,10 +219,10 @@ class OnnxClassifier:
     reviews.probabilities(["A tender, witty book."])      # [[0.03, 0.97]], in the order of reviews.class_names
     """
 
-    def __init__(self, session: Any, tokenizer: tokenizers.Tokenizer, description: dict[str, Any]) -> None:
-        self.class_names = tuple(description["labels"])
-        self.temperature = float(description["temperature"])
-        self.window = int(description["window"])
+    def __init__(
+        self, session: Any, tokenizer: tokenizers.Tokenizer, class_names: tuple[str, ...], temperature: float
+    ) -> None:
+        self.class_names, self.temperature = class_names, temperature
         self.tokenizer = tokenizer
         self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
         self.tokenizer.no_padding()  # rows are sorted by length first
@@ -250,7 +251,11 @@ class OnnxClassifier:
             raise CheckpointError(
                 f"{folder} cannot be read as an ONNX export ({reason(error)}): export it again"
             ) from None
-        return cls(session, tokenizer, description)
+        class_names = read_class_names(
+            description.get("labels"), session.get_outputs()[0].shape[1], str(folder / CONFIG)
+        )
+        temperature = read_temperature(description.get("temperature"), str(folder / CONFIG))
+        return cls(session, tokenizer, class_names, temperature)
 
     def probabilities(self, texts: Sequence[Text]) -> Floats:
         """(n, C): the probability of each class, in the order of `class_names`."""
@@ -272,4 +277,5 @@ class OnnxClassifier:
             feed = {name: np.array([getattr(row, INPUTS[name]) for row in rows]) for name in self._inputs}
             [logits] = self._session.run(["logits"], feed)
             out[chosen] = log_softmax(logits.astype(np.float64), axis=1)
+        check_finite(out)
         return out
