@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
@@ -14,10 +15,12 @@ from headstart.errors import ConfigError
 from headstart.serve.app import create_app
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
+from headstart.serve.state import ServerState
 from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.generate import Sampling, generate
 from headstart.version import __version__
+from tests.serve.example_models import in_a_thread
 
 JSON = {"Content-Type": "application/json"}
 
@@ -267,6 +270,37 @@ class TestTheRest:
             assert 'headstart_requests_total{route="/predict",status="500"} 1' in client.get("/metrics").text
 
 
+class TestHost:
+    """On loopback without a token, a page of another site must not reach the service by a name of its own."""
+
+    @pytest.fixture
+    def local(self, served: ServedClassifier) -> TestClient:
+        return TestClient(create_app([served], state=ServerState(loopback=True)))
+
+    @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost", "LOCALHOST:8000", "127.8.8.8", "[::1]:8000"])
+    def test_loopback(self, local: TestClient, host: str) -> None:
+        assert local.get("/info", headers={"Host": host}).status_code == 200
+        assert local.post("/predict", json={"text": "a"}, headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize("host", ["rebound.example:8000", "127.0.0.1.rebound.example", "0.0.0.0:8000", "", "[::2]"])
+    def test_another_name(self, local: TestClient, host: str) -> None:
+        for path in ("/", "/info", "/docs", "/openapi.json", "/metrics", "/nowhere"):
+            assert error(local.get(path, headers={"Host": host})) == (421, "wrong_host", None)
+        answer = local.post("/predict", json={"text": "a"}, headers={"Host": host})
+        assert error(answer) == (421, "wrong_host", None)
+        assert local.get("/health", headers={"Host": host}).status_code == 200  # for monitors; it says nothing else
+
+    def test_a_token_or_a_network_is_no_matter_of_names(self, served: ServedClassifier) -> None:
+        headers = {"Host": "models.example", "Authorization": "Bearer t"}
+        for app in (create_app([served], token="t", state=ServerState(loopback=True)), create_app([served])):
+            assert TestClient(app).get("/info", headers=headers).status_code == 200
+
+    def test_the_server_knows_where_it_listens(self, served: ServedClassifier) -> None:
+        with in_a_thread([served], Limits()) as (_, url):
+            assert httpx.get(f"{url}/info").status_code == 200
+            assert httpx.get(f"{url}/info", headers={"Host": "rebound.example"}).status_code == 421
+
+
 class TestToken:
     @pytest.fixture
     def locked(self, served: ServedClassifier) -> TestClient:
@@ -291,6 +325,14 @@ class TestToken:
     def test_what_needs_none(self, locked: TestClient) -> None:
         for path in ("/", "/style.css", "/health", "/docs", "/openapi.json"):
             assert locked.get(path).status_code == 200
+
+    def test_models_are_not_named_without_it(self, locked: TestClient, client: TestClient) -> None:
+        for path in ("/", "/app.js", "/health", "/docs", "/openapi.json", "/nowhere"):
+            assert "reviews" not in locked.get(path).text
+        assert "reviews" in client.get("/openapi.json").text
+        headers = {"Authorization": "Bearer open sesame"}
+        for name, status in (("reviews", 200), (None, 200), ("topics", 404), (3, 422)):
+            assert locked.post("/predict", json={"text": "a", "model": name}, headers=headers).status_code == status
 
     def test_the_description_says_so(self, locked: TestClient, client: TestClient) -> None:
         assert locked.get("/openapi.json").json()["paths"]["/predict"]["post"]["security"] == [{"token": []}]

@@ -35,7 +35,7 @@ def service(folders: dict[str, Path]) -> Iterator[Service]:
 
 
 def post(body: bytes, *headers: str) -> bytes:
-    lines = ["POST /predict HTTP/1.1", "Host: here", "Content-Type: application/json", *headers, "", ""]
+    lines = ["POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 

@@ -48,11 +48,12 @@ def serve_command(
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
-        from headstart.serve.server import Server, is_loopback, open_socket
+        from headstart.serve.server import Server, open_socket
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise
         raise MissingExtra(error.name or "fastapi", "serve", "serving a model") from None
+    from headstart.serve.hosts import is_loopback
     from headstart.serve.limits import Limits
     from headstart.serve.models import open_served, valid_examples
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -65,6 +65,10 @@ class Service:
     batcher: Batcher
     state: ServerState
 
+    def shown(self, names: Iterable[str]) -> list[str]:
+        """The models that /docs and /openapi.json name: none if a token is needed, as these two are for everybody."""
+        return [] if self.token else list(names)
+
 
 def create_app(
     models: Sequence[Served],
@@ -105,7 +109,8 @@ def create_app(
 def _add_classifier_routes(app: FastAPI, service: Service) -> None:
     limits, batcher = service.limits, service.batcher
     classifiers = {model.name: model for model in service.models if isinstance(model, ServedClassifier)}
-    predict_body, explain_body = (schema(limits, list(classifiers)) for schema in (predict_schema, explain_schema))
+    shown = service.shown(classifiers)
+    predict_body, explain_body = predict_schema(limits, shown), explain_schema(limits, shown)
 
     @app.post(
         "/predict",
@@ -141,7 +146,7 @@ def _add_classifier_routes(app: FastAPI, service: Service) -> None:
 def _add_language_model_route(app: FastAPI, service: Service) -> None:
     limits = service.limits
     models = {model.name: model for model in service.models if isinstance(model, ServedLanguageModel)}
-    schema = continue_schema(limits, list(models))
+    schema = continue_schema(limits, service.shown(models))
 
     @app.post(
         "/continue",

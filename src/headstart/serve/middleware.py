@@ -1,4 +1,4 @@
-"""Middleware before every route: the token, the limits on requests and bodies, security headers, request metrics.
+"""Middleware before every route: token, Host header, limits on requests and bodies, security headers, request metrics.
 
 Plain ASGI: it reads the body itself, up to the limit, and passes it on whole. A Content-Length header is believed
 only where it is too large.
@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headstart.serve.hosts import names_loopback
 from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
 from headstart.serve.state import ServerState
@@ -101,8 +102,12 @@ class LimitMiddleware:
         if self.state.in_flight > self.limits.requests and not self.state.close_slow():
             message = f"{self.limits.requests} requests are being answered already: try again in a second"
             raise ApiError(429, "too_many_requests", message, headers={"Retry-After": "1"})
+        headers = Headers(scope=scope)
+        if self.token is None and self.state.loopback and not names_loopback(headers.get("host", "")):
+            message = "only localhost and 127.0.0.1 are answered here: use one of them as the host, or set a token"
+            raise ApiError(421, "wrong_host", message)
         if self.token is not None and scope["path"] in PROTECTED:
-            scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+            scheme, _, given = headers.get("authorization", "").partition(" ")
             equal = hmac.compare_digest(given.strip().encode("latin-1"), self.token)
             if scheme.lower() != "bearer" or not equal:
                 message = "this service needs a token: send it as `Authorization: Bearer TOKEN`"

@@ -18,6 +18,7 @@ STATUSES = {
     408: "The body came too slowly.",
     413: "The body is too long.",
     415: "The content type is not application/json.",
+    421: "The Host header names another machine than this one.",
     422: "A field is missing, unknown, too long or of the wrong type.",
     429: "Too many requests or texts are waiting: try again after Retry-After seconds.",
     500: "The model could not answer.",
@@ -96,7 +97,7 @@ class InfoResponse(BaseModel):
 
 def operation(*, body: Schema | None = None, example: Any = None, token: bool = False) -> dict[str, Any]:
     """Arguments of a route's decorator: its request body, its possible errors, and whether it needs the token."""
-    statuses = STATUSES if body is not None else {status: STATUSES[status] for status in (401, 429, 503)}
+    statuses = STATUSES if body is not None else {status: STATUSES[status] for status in (401, 421, 429, 503)}
     arguments: dict[str, Any] = {
         "response_description": "The answer.",
         "responses": {status: {"description": text, "model": ErrorResponse} for status, text in statuses.items()},

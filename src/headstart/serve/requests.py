@@ -51,7 +51,12 @@ def _object(properties: Schema, required: str) -> Schema:
 
 
 def _model(names: Sequence[str]) -> Schema:
-    return {"enum": [*names, None], "description": f"Which model; {names[0]} where none is named." if names else ""}
+    if not names:
+        return {
+            "type": ["string", "null"],
+            "description": "Which model, by its name in /info.",
+        }
+    return {"enum": [*names, None], "description": f"Which model; {names[0]} where none is named."}
 
 
 def _number(most: float, least: int = 0, kind: str = "number", **description: str) -> Schema:
@@ -106,7 +111,7 @@ def _reject_constant(name: str) -> NoReturn:
 def _check(value: Any, field: str, schema: Schema) -> None:
     """Raise an `ApiError` unless the value follows its schema."""
     kinds = schema.get("type", [])
-    if "enum" in schema:  # the name of a model; one that is not served is a 404
+    if field == "model":  # one that is not served is a 404
         if not isinstance(value, str | None):
             _unfit(field, value, "the name of a model")
     elif "oneOf" in schema:

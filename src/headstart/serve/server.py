@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import socket
 import time
@@ -15,6 +14,7 @@ import uvicorn
 from headstart.errors import OutputError
 from headstart.serve.app import create_app
 from headstart.serve.connections import Capacity, Connection, Connections
+from headstart.serve.hosts import is_loopback
 from headstart.serve.limits import Limits
 from headstart.serve.logs import log_config
 from headstart.serve.models import Served
@@ -42,18 +42,6 @@ def open_socket(host: str, port: int) -> socket.socket:
         reason = error.strerror or error
         raise OutputError(f"cannot listen on {host}, port {port}: {reason}; try another --host or --port") from None
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "192.168.1.7")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Server(uvicorn.Server):
@@ -85,6 +73,7 @@ class Server(uvicorn.Server):
         self.state.signalled = self.state.signalled or time.monotonic()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.state.loopback = all(is_loopback(listener.getsockname()[0]) for listener in sockets or ())
         await super().startup(sockets)
         for listener in sockets or ():  # uvicorn has made its backlog as small as what is accepted at once
             listener.listen(BACKLOG)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 @dataclass
 class ServerState:
     in_flight: int = 0  # requests that are being read or answered
+    loopback: bool = False  # whether only this machine can reach it
     signalled: float | None = None  # when the server began to shut down
     close_slow: Callable[[], bool] = lambda: False  # close a connection whose request is slow by its client's fault
 
