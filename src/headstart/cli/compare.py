@@ -15,7 +15,9 @@ from rich.text import Text
 from headstart import demo
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
+from headstart.cli.imports import heavy_imports
 from headstart.errors import CheckpointError, HeadstartError
+from headstart.parallel import cores
 from headstart.studies.recipes import default_folder, read_settings
 from headstart.studies.settings import CompareSettings
 from headstart.wording import parts_of, two_digits
@@ -34,14 +36,15 @@ OPENING = (
 def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
     """Do the runs that are not done yet; then print the tables and the verdict, and write the report."""
     from headstart.cli.progress import study_progress
-    from headstart.report.page import write_report
-    from headstart.studies.compare import open_study, run_study
     from headstart.studies.workers import default_jobs, start_fork_server
+
+    if (settings.jobs or cores()) > 1 and not (out / "comparison.json").is_file():
+        start_fork_server()  # it is ready by the time that the data are read
+    with heavy_imports():
+        from headstart.studies.compare import open_study, run_study
 
     say = silent if quiet else log
     settings = replace(settings, jobs=settings.jobs or default_jobs(settings.device))
-    if settings.processes > 1 and not (out / "comparison.json").is_file():
-        start_fork_server()  # it is ready by the time that the data are read
     study = open_study(settings, out, log=say)
     if opening and not any(run.done for run in study.runs):
         say(opening)
@@ -52,6 +55,8 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
         say(f"interrupted: what is done is in {out}, and the same command goes on from there")
         raise
     comparison = study.conclude()
+    from headstart.report.page import write_report
+
     write_report([out], out / "report.html")
     if as_json:
         print_json(comparison.to_json())

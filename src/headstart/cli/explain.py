@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from headstart.cli.console import console, print_json, table
+from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, ModelFolder
 from headstart.errors import ConfigError
 from headstart.wording import plural
@@ -42,8 +43,9 @@ def explain_command(
     as_json: Json = False,
 ) -> None:
     """Show which words of a text speak for a label and which against it, and how far that can be believed."""
-    from headstart.use.classifier import TextClassifier
-    from headstart.use.explain import explain
+    with heavy_imports():
+        from headstart.use.classifier import TextClassifier
+        from headstart.use.explain import explain
 
     attention = attention or layer is not None or head is not None
     classifier = TextClassifier.load(folder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headstart.cli.console import console, log, print_json, skipped_rows, table
+from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
 from headstart.errors import CheckpointError, ConfigError, did_you_mean
 from headstart.wording import size
@@ -30,8 +31,9 @@ def import_model(
     ] = 2,
 ) -> None:
     """Turn a BERT, RoBERTa, CamemBERT, DistilBERT, MPNet or GPT-2 model, or the lab's, into a headstart folder."""
-    from headstart.checkpoints.exchange import open_model
-    from headstart.checkpoints.folder import save
+    with heavy_imports():
+        from headstart.checkpoints.exchange import open_model
+        from headstart.checkpoints.folder import save
 
     checkpoint = open_model(source, heads=heads)
     save(checkpoint, out)
@@ -65,8 +67,9 @@ def export_model(
     as_json: Json = False,
 ) -> None:
     """Write a model in the form of another tool, and keep it only if it answers as the original does."""
-    from headstart.reading.examples import read_examples
-    from headstart.use.export import export
+    with heavy_imports():
+        from headstart.reading.examples import read_examples
+        from headstart.use.export import export
 
     texts = None
     if valid is None and (text or second or label or skip_bad):
@@ -108,9 +111,10 @@ def params(
     as_json: Json = False,
 ) -> None:
     """Count every parameter of a model, block by block, by formula and by the real tensors."""
-    from headstart.model.count import count, count_tensors
-    from headstart.model.model import Model
-    from headstart.model.presets import usual_head
+    with heavy_imports():
+        from headstart.model.count import count, count_tensors
+        from headstart.model.model import Model
+        from headstart.model.presets import usual_head
 
     config, own_head = _find(model)
     if head is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headstart.cli.console import log
+from headstart.cli.imports import heavy_imports
 from headstart.config import read_pairs
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra
 
@@ -48,7 +49,8 @@ def serve_command(
     POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
-        from headstart.serve.server import Server, open_socket
+        with heavy_imports():
+            from headstart.serve.server import Server, open_socket
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("fastapi", "starlette", "uvicorn"):
             raise

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
+from headstart.cli.imports import heavy_imports
 from headstart.cli.progress import run_progress
 from headstart.studies.recipes import default_folder
 from headstart.studies.settings import SweepSettings
@@ -24,9 +25,10 @@ GAP = 2  # blanks between two columns of a table
 
 def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool, as_json: bool) -> None:
     """Fine-tune with every combination of a grid, or search over settings; a table with the best on valid marked."""
-    from headstart.report.page import write_report
-    from headstart.runs.sweep import Sweep
-    from headstart.studies.sweep import sweep
+    with heavy_imports():
+        from headstart.report.page import write_report
+        from headstart.runs.sweep import Sweep
+        from headstart.studies.sweep import sweep
 
     say = silent if quiet else log
     if out is None:

@@ -13,6 +13,7 @@ import typer
 
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
+from headstart.cli.imports import heavy_imports
 from headstart.cli.progress import run_progress
 from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.config import Settings, read_toml
@@ -51,7 +52,8 @@ def _show_scores(out: Path, result: dict[str, Any]) -> None:
 
 def _finetune(settings: FinetuneSettings, **arguments: Any) -> None:
     """Train a classifier: a pretrained model under a new head, frozen or not, or from scratch."""
-    from headstart.studies.finetune import finetune
+    with heavy_imports():
+        from headstart.studies.finetune import finetune
 
     _train(finetune, settings, **arguments)
 
@@ -62,7 +64,8 @@ def _pretrain(settings: PretrainSettings, **arguments: Any) -> None:
     Text is turned into a token store first, beside the run folder, by a tokenizer that is trained on it unless
     --tokenizer or --init brings one.
     """
-    from headstart.studies.pretrain import pretrain
+    with heavy_imports():
+        from headstart.studies.pretrain import pretrain
 
     _train(partial(pretrain, workers=cores_per_process()), settings, **arguments)
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from headstart.cli.console import console, log, print_json, silent, skipped_rows, table
+from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, LabelColumn, ModelFolder, Quiet, SecondColumn, SkipBad, TextColumn
 from headstart.cli.torchrun import process_group, require_files
 from headstart.errors import ConfigError
@@ -39,8 +40,9 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
-    from headstart.use.classifier import TextClassifier
-    from headstart.use.predict import predict_file
+    with heavy_imports():
+        from headstart.use.classifier import TextClassifier
+        from headstart.use.predict import predict_file
 
     require_files(source, out)
     with process_group() as parallel:
@@ -92,8 +94,9 @@ def evaluate_command(
     as_json: Json = False,
 ) -> None:
     """Score a classifier on labelled texts: accuracy, macro-F1 and loss."""
-    from headstart.reading.examples import read_examples
-    from headstart.use.classifier import TextClassifier
+    with heavy_imports():
+        from headstart.reading.examples import read_examples
+        from headstart.use.classifier import TextClassifier
 
     with process_group() as parallel:
         classifier = TextClassifier.load(folder, parallel=parallel)
@@ -135,8 +138,9 @@ def generate_text(
     A text that outgrows the model's window goes on: the model then sees its last tokens, between half a window and a
     whole one.
     """
-    from headstart.use.generate import Generated, Sampling
-    from headstart.use.language_model import LanguageModel
+    with heavy_imports():
+        from headstart.use.generate import Generated, Sampling
+        from headstart.use.language_model import LanguageModel
 
     asked = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = Sampling.from_mapping(asked, "generate")
@@ -173,7 +177,8 @@ def fill_masks(
     as_json: Json = False,
 ) -> None:
     """Fill the gaps of a text with a masked model: the likeliest tokens, with their probabilities."""
-    from headstart.use.language_model import LanguageModel
+    with heavy_imports():
+        from headstart.use.language_model import LanguageModel
 
     filled = LanguageModel.load(folder).fill(text, top)
     completed = filled[0].candidates[0].text

@@ -37,7 +37,7 @@ from headstart.studies.settings import CompareSettings, given_settings
 from headstart.studies.splits import read_splits
 from headstart.studies.study import Log, Study
 from headstart.studies.tuning import ArmSearch
-from headstart.studies.workers import run_workers
+from headstart.studies.workers import run_workers, start_fork_server
 from headstart.training.hardware import pick_device
 
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
@@ -45,6 +45,8 @@ LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one co
 
 def compare(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Comparison:
     """Do the runs that are not done yet, and compare all of them."""
+    if settings.processes > 1:
+        start_fork_server()  # it imports what workers need while the data are read
     study = open_study(settings, out, log=log)
     run_study(study, log=log)
     return study.conclude()

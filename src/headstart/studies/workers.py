@@ -1,4 +1,7 @@
-"""Worker processes that share a study, forked from a server that has torch imported already."""
+"""Worker processes that share a study, forked from a server that has torch imported already.
+
+This module does not import torch itself: the server is started before a command does that, and both do it at once.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,12 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-from threadpoolctl import threadpool_limits
-
 from headstart.errors import TrainingError
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-PRELOAD = "headstart.studies.compare"  # which imports all that a run needs
+PRELOAD = "headstart.studies.preload"
 INTERRUPTS = {signal.SIGINT}
 
 
@@ -25,13 +25,15 @@ def default_jobs(device: str) -> int:
 
     On a GPU three, where there are cores for them: small models leave most of it idle.
     """
+    import torch
+
     cores = os.cpu_count() or 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     return max(1, min(3, cores // 4)) if on_gpu else min(2, cores)
 
 
 def start_fork_server() -> ForkServerContext | SpawnContext:
-    """A server that imports what workers need, while this process reads the data, and forks them.
+    """A server that imports what workers need, while this process does the same and reads the data, and forks them.
 
     Where there is none, as on Windows, each worker imports for itself, which takes seconds.
     """
@@ -73,6 +75,9 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
 
 
 def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int) -> None:
+    import torch
+    from threadpoolctl import threadpool_limits
+
     torch.set_num_threads(threads)
     # scikit-learn's too: threads of several processes that wait for each other in a loop take many times as long.
     threadpool_limits(threads)
