@@ -12,7 +12,8 @@
     └── MissingExtra      an optional package that the command needs
 
 An error says the value that was found, the limit or form that was expected, and the next step. The command
-line prints the message on one or more lines without a traceback and ends with `exit_code`.
+line prints the message on one or more lines without a traceback and ends with `exit_code`. Passwords and tokens are
+taken out of every message: it may quote a setting, and it may be kept in a file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from headstart.redaction import redacted
+
 LONGEST = 100  # characters of a value that is shown
 MANY = 30  # mistakes that one message names; of a damaged file there may be thousands
 
@@ -30,6 +33,9 @@ class HeadstartError(Exception):
     """Something the user can mend."""
 
     exit_code = 2
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*(redacted(part) if isinstance(part, str) else part for part in arguments))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that an error reaches the parent of the process it was raised in, whatever its __init__ takes."""

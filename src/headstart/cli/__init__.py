@@ -24,6 +24,7 @@ from headstart.cli.torchrun import program_name
 from headstart.cli.train import finetune_command, pretrain_command, verify_command
 from headstart.cli.use import evaluate_command, fill_masks, generate_text, predict
 from headstart.errors import HeadstartError, is_out_of_memory
+from headstart.redaction import redacted
 from headstart.version import __version__
 from headstart.wording import reason
 
@@ -102,5 +103,6 @@ def main() -> None:
         )
         sys.exit(1)
     except OSError as error:  # a name that is too long, a folder that may not be read
-        typer.echo(f"{program_name()}: {error.filename or 'the system'}: {error.strerror or error}", err=True)
+        said = redacted(f"{error.filename or 'the system'}: {error.strerror or error}")
+        typer.echo(f"{program_name()}: {said}", err=True)
         sys.exit(2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.redaction import redacted_arguments
 from headstart.version import __version__
 
 
@@ -56,7 +57,7 @@ class Manifest:
             cores=os.cpu_count(),
             gpu=gpu,
             finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            command=sys.argv,
+            command=redacted_arguments(sys.argv),
             peak_memory=memory if gpu_memory is None else {**memory, "gpu": gpu_memory},
             **measured,
         )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import ConfigError, MissingExtra, OutputError
+from headstart.redaction import redacted
 from headstart.studies.locks import wait_for_lock
 from headstart.wording import reason
 
@@ -49,7 +50,7 @@ def open_storage(url: str, queue: Path, on_stale: OnStale) -> Iterator[optuna.st
 
     `on_stale` is called for a trial whose process sent no heartbeat for the grace period.
     """
-    shown = without_password(url)
+    shown = redacted(url)
     try:
         storage = _create_storage(url, queue, on_stale)
     except ImportError as error:
@@ -257,13 +258,3 @@ def _root_cause(error: BaseException) -> str:
     while inner := error.__cause__ or (error.__context__ if "rollback()" in str(error) else None):
         error = inner
     return reason(error)
-
-
-def without_password(url: str) -> str:
-    """
-    >>> without_password("postgresql://anna:secret@db.example/sweeps")
-    'postgresql://anna@db.example/sweeps'
-    >>> without_password("postgresql://anna:sec/ret@/sweeps?host=db.example&password=secret&sslmode=require")
-    'postgresql://anna@/sweeps?host=db.example&sslmode=require'
-    """
-    return re.sub(r"(?<=[?&])password=[^&]*(&|$)", "", re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", url))

@@ -27,6 +27,7 @@ from headstart.batches.batch import pick_window
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.files import holds_something
 from headstart.reading.examples import Examples
+from headstart.redaction import redacted
 from headstart.runs.events import OnEvent
 from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.finetune import build_classifier, load_data, open_base
@@ -35,7 +36,7 @@ from headstart.studies.locks import run_lock
 from headstart.studies.search import search
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.splits import read_splits
-from headstart.studies.storage import load_optuna, without_password
+from headstart.studies.storage import load_optuna
 from headstart.studies.trials import ENDED, MAY_CHANGE, TrialRunner
 from headstart.training.hardware import pick_device
 
@@ -99,7 +100,7 @@ def _open_folder(out: Path, settings: SweepSettings, splits: Mapping[str, Exampl
     """A new study folder; or, with `resume`, the one that is there if it is of the same settings and data."""
     wanted = {"study": "sweep", **settings.to_mapping()}
     if settings.storage is not None:
-        wanted["storage"] = without_password(settings.storage)
+        wanted["storage"] = redacted(settings.storage)
     rows = {name: len(part.rows) for name, part in splits.items()}
     data = StudyData(split_fingerprints(splits), rows, splits["train"].class_names)
     folder = StudyFolder(out)
