@@ -185,6 +185,23 @@ def test_a_file_in_and_a_csv_out(
     watched.end()
 
 
+def test_cells_that_a_spreadsheet_would_run(browser: Any, url: str, tmp_path: Path) -> None:
+    given = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1+1", "a = b", "-3", "+4.5e-3", "'=1"]
+    (tmp_path / "given.csv").write_text("".join(f'"{cell}","a tale"\n' for cell in ["=id", *given]))
+    watched = Watched(browser, url)
+    page = watched.page
+    page.set_input_files("#file", tmp_path / "given.csv")
+    page.wait_for_selector("#column-line:not([hidden])")
+    page.click("#classify")
+    page.wait_for_selector("#download:not([hidden])")
+    with page.expect_download() as download:
+        page.click("#download")
+    with Path(download.value.path()).open(newline="", encoding="utf-8") as file:
+        found = [row[0] for row in csv.reader(file)]
+    assert found == ["'=id", *(f"'{cell}" for cell in given[:5]), *given[5:]]
+    watched.end()
+
+
 def test_a_dropped_file_and_pasted_lines(browser: Any, url: str) -> None:
     watched = Watched(browser, url)
     page = watched.page

@@ -48,8 +48,13 @@ function guess(columns, rows) {
   return columns.reduce((best, _, at) => (size(at) > size(best) ? at : best), 0);
 }
 
-/** Rows as csv, each cell quoted where it must be. */
+/** Rows as csv, each cell quoted where it must be, and guarded. */
 export function toCsv(rows) {
   const cell = value => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  return rows.map(row => row.map(value => cell(String(value))).join(",") + "\r\n").join("");
+  return rows.map(row => row.map(value => cell(guarded(String(value)))).join(",") + "\r\n").join("");
+}
+
+/** A spreadsheet takes a cell that begins like this for a formula; after an apostrophe it is text. Numbers stay. */
+function guarded(value) {
+  return /^[=+\-@\t\r＝＋－＠]/.test(value) && !/^[+-]?[\d.,]+(e[+-]?\d+)?$/i.test(value) ? `'${value}` : value;
 }
