@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,30 @@ def arguments(place: Path, out: Path, *more: str) -> list[str]:
     return ["compare", *files, *preset, "--tune", "none", "--seeds", "2", "--out", str(out), *more]
 
 
-def test_control_c_lets_every_worker_save_and_end(place: Path, tmp_path: Path) -> None:
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """As a terminal does it: to the command, its workers and where they come from."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def terminate(process: subprocess.Popen[str]) -> None:
+    """As `kill` and most schedulers do it: to the command alone."""
+    process.terminate()
+
+
+def terminate_all(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [interrupt, terminate, pytest.param(terminate_all, marks=pytest.mark.slow)])
+def test_every_worker_saves_and_ends_when_the_command_is_stopped(
+    place: Path, tmp_path: Path, stop: Callable[[subprocess.Popen[str]], None]
+) -> None:
     command = [sys.executable, "-m", "headstart", *arguments(place, tmp_path / "s", "--jobs", "2", "--epochs", "6")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not any(path.stat().st_size for path in tmp_path.glob("s/runs/scratch-*/events.jsonl")):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the command, its workers and where they come from
+    stop(process)
     said = process.communicate()[1]  # which ends when the last of them has closed it
     assert process.returncode == 130
     assert "interrupted: what is done is in" in said

@@ -25,6 +25,7 @@ from headstart.cli.train import finetune_command, pretrain_command, verify_comma
 from headstart.cli.use import evaluate_command, fill_masks, generate_text, predict
 from headstart.errors import HeadstartError, is_out_of_memory
 from headstart.redaction import redacted
+from headstart.signals import interrupt_on_sigterm
 from headstart.version import __version__
 from headstart.wording import reason
 
@@ -76,7 +77,7 @@ app.command("fill")(fill_masks)
 
 
 def main() -> None:
-    """Run the command line: 0 done, 2 for what the user can mend, 130 for Ctrl-C; never a traceback for those."""
+    """Run the command line: 0 done, 2 for what the user can mend, 130 for Ctrl-C or SIGTERM; no traceback for these."""
     # oneDNN keeps a kernel for each of the last 1,024 shapes that it met, a megabyte or two each, and no two batches
     # have quite the same number of tokens. The layers of one batch share theirs; that is worth keeping, no more.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
@@ -84,6 +85,7 @@ def main() -> None:
     # cores keep each other from working: five times slower where twice is fair. It may spin a little, then it sleeps.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    interrupt_on_sigterm()
     try:
         app()
     except HeadstartError as error:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -202,12 +202,25 @@ _encoder: Encoder | None = None  # in a worker process: made once, used for ever
 
 def _start_worker(folder: Path, dtype: str, valid: float) -> None:
     global _encoder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it cannot be blocked; the parent ends its workers
     parent = multiprocessing.parent_process()
     if parent is not None:  # a pool's workers would outlive a parent that is killed, and wait for ever
         threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process for each core is enough
     _encoder = Encoder(folder, dtype, valid)
+
+
+@contextmanager
+def _without_control_c() -> Iterator[None]:
+    """Processes that are started in the block never see Ctrl-C, from their first moment on."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exit_with(parent: BaseProcess) -> None:
@@ -246,7 +259,8 @@ def _encode_in_workers(
     pending: deque[Future[EncodedChunk | None]] = deque()
     try:
         for chunk in chunks:
-            pending.append(pool.submit(_encode, chunk))
+            with _without_control_c():
+                pending.append(pool.submit(_encode, chunk))  # which starts a worker, while there are too few
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
         while pending:

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import TrainingError
+from headstart.signals import Terminated, interrupt_on_sigterm
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 PRELOAD = "headstart.studies.preload"
-INTERRUPTS = {signal.SIGINT}
+INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 
 def default_jobs(device: str) -> int:
@@ -44,7 +45,7 @@ def start_fork_server() -> ForkServerContext | SpawnContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD])
     resource_tracker.ensure_running()  # the server would start it, and it sets a signal mask of its own
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # Ctrl-C is for the workers, and not for the server
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # these are for the workers, and not for the server
     try:
         forkserver.ensure_running()
     finally:
@@ -57,13 +58,16 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
     threads = max(1, (os.cpu_count() or 1) // count)
     context = start_fork_server()
     workers = [context.Process(target=_run_worker, args=(work, arguments, threads)) for _ in range(count)]
-    for worker in workers:
-        worker.start()
     try:
         for worker in workers:
-            worker.join()
-    except KeyboardInterrupt:  # which the workers had too: they save their checkpoints first
+            worker.start()
         for worker in workers:
+            worker.join()
+    except KeyboardInterrupt as interrupt:  # they save their checkpoints first
+        alive = {worker.pid: worker for worker in workers if worker.pid is not None and worker.is_alive()}
+        for pid in alive if isinstance(interrupt, Terminated) else ():  # Ctrl-C reaches them too
+            os.kill(pid, signal.SIGINT)  # a second SIGTERM, where it was sent to all, would stop them at once
+        for worker in alive.values():
             worker.join()
         raise
     failed = [worker for worker in workers if worker.exitcode]
@@ -82,6 +86,7 @@ def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: 
     # scikit-learn's too: threads of several processes that wait for each other in a loop take many times as long.
     threadpool_limits(threads)
     try:
+        interrupt_on_sigterm()
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         work(*arguments)
