@@ -70,6 +70,27 @@ def test_a_data_error_names_the_place_the_problem_and_the_mending() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataError("a.csv", f"label 'x' is not one of {'class, ' * 10_000}", fix="mend it"),
+        ConfigError("a.toml", ["y" * 100_000, "mend it"]),
+        CheckpointError("z" * 10**6 + ": mend it"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_message_is_short_whatever_it_quotes(error: HeadstartError) -> None:
+    assert len(str(error)) <= 4000
+    assert "[…]" in str(error)
+    assert str(error).endswith("mend it"), "the next step is still there"
+
+
+def test_many_names_are_not_all_listed() -> None:
+    names = [f"class {number}" for number in range(20_000)]
+    assert did_you_mean("x", names).endswith(" and 19,950 more")
+    assert did_you_mean("x", names).count("class") == 50
+
+
 def test_a_missing_extra_says_what_to_install() -> None:
     assert str(MissingExtra("optuna", "sweep", "a search")) == "a search needs optuna: pip install 'headstart[sweep]'"
 

@@ -13,13 +13,14 @@
 
 An error says the value that was found, the limit or form that was expected, and the next step. The command
 line prints the message on one or more lines without a traceback and ends with `exit_code`. Passwords and tokens are
-taken out of every message: it may quote a setting, and it may be kept in a file.
+taken out of every message: it may quote a setting, and it may be kept in a file. It may also quote names and labels of
+any number and length: a long message is shortened in the middle.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from headstart.redaction import redacted
 
 LONGEST = 100  # characters of a value that is shown
 MANY = 30  # mistakes that one message names; of a damaged file there may be thousands
+MOST_CHARACTERS = 4000  # in a message
+MOST_NAMES = 50  # that a message lists
+MOST_COMPARED = 10_000  # names that the nearest is searched among
 
 
 class HeadstartError(Exception):
@@ -35,7 +39,7 @@ class HeadstartError(Exception):
     exit_code = 2
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*(redacted(part) if isinstance(part, str) else part for part in arguments))
+        super().__init__(*(shortened(redacted(part)) if isinstance(part, str) else part for part in arguments))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that an error reaches the parent of the process it was raised in, whatever its __init__ takes."""
@@ -72,9 +76,12 @@ class DataError(HeadstartError):
     'train.csv, line 812: found 3 fields, expected 2. To mend it: quote the comma'
     """
 
-    def __init__(self, path: str | Path, problem: str, *, line: int | None = None, fix: str | None = None) -> None:
+    def __init__(
+        self, path: str | Path, problem: str, *, line: int | None = None, fix: str | None = None, lines: int = 1
+    ) -> None:
         self.path = str(path)
         self.line = line
+        self.lines = lines  # that cannot be used: a quote that is not closed takes many
         self.problem = problem
         self.fix = fix
         place = self.path if line is None else f"{self.path}, line {line}"
@@ -119,7 +126,7 @@ class MissingExtra(HeadstartError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest right one, or all of them.
+    """The end of a sentence about an unknown name: the nearest right one, or all of them, or the first.
 
     >>> did_you_mean("widht", ["width", "layers"])
     "did you mean 'width'?"
@@ -127,8 +134,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     'known: layers, width'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6) if len(names) <= MOST_COMPARED else []
+    return f"did you mean {near[0]!r}?" if near else f"known: {listed_names(names)}"
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Names separated by commas, the first of them where there are many.
+
+    >>> listed_names(["pos", "neg"]), listed_names([str(number) for number in range(1000)])[-19:]
+    ('pos, neg', '48, 49 and 950 more')
+    """
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -150,3 +167,15 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):  # a whole number of thousands of digits; lists within lists
         return f"a {type(value).__name__}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def shortened(message: str) -> str:
+    """The message with its middle left out where it is too long: the beginning says where, the end what to do.
+
+    >>> len(shortened("a" * 5000))
+    3999
+    """
+    if len(message) <= MOST_CHARACTERS:
+        return message
+    end = MOST_CHARACTERS // 4
+    return f"{message[: MOST_CHARACTERS - end - 6]} […] {message[-end:]}"

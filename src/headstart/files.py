@@ -5,14 +5,17 @@ And locks, for what only one process may write at a time.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,6 +71,19 @@ def write_text(path: str | Path, text: str) -> None:
     """A text file, whole or not there."""
     with new_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """A file to read, which must be a regular one: a FIFO may never have a writer, and a device may never end."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (`Path.open` takes no opener)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is a FIFO or a device, expected a regular file")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # not on Windows, where no FIFO has a name in a folder
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from headstart.reading.examples import (
     EXAMPLE_SUFFIXES,
     Example,
     Examples,
-    decode_pieces,
     read_examples,
 )
 from headstart.reading.lines import COMPRESSIONS
+from headstart.reading.pieces import decode_pieces
 from headstart.reading.skipped import SkippedRows
 
 TABLE_SUFFIXES = [".csv", ".tsv", ".jsonl", ".parquet"]
@@ -187,15 +187,6 @@ def test_a_separator_that_is_no_comma_is_said_aloud(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", TABLE_SUFFIXES)
-def test_for_prediction_labels_are_not_asked_for(tmp_path: Path, extension: str) -> None:
-    path = write_table(tmp_path, extension, ["text", "label"], [["a", 1], ["b", 0]])
-    examples = read_examples(path, labelled=False, label="not there")
-    assert labels_and_texts(examples) == [(None, "a"), (None, "b")]
-    path = write_table(tmp_path, extension, ["avis"], [["a"], ["b"]])
-    assert labels_and_texts(read_examples(path, labelled=False)) == [(None, "a"), (None, "b")]
-
-
-@pytest.mark.parametrize("extension", TABLE_SUFFIXES)
 @pytest.mark.parametrize("compression", ["", ".gz"])
 def test_an_empty_text_is_a_row(tmp_path: Path, extension: str, compression: str) -> None:
     path = write_table(tmp_path, extension, ["text", "label"], [["a", 1], ["", 0], ["c", 1]])
@@ -247,7 +238,6 @@ def test_label_and_text_on_one_line(tmp_path: Path) -> None:
         (3, "0", ""),
         (4, "very bad", "a ||| b\u2028c"),
     ]
-    assert labels_and_texts(read_examples(path, labelled=False))[0] == (None, "It 's  good .")
 
 
 @pytest.mark.parametrize(
@@ -261,10 +251,11 @@ def test_a_line_without_mark_or_label(tmp_path: Path, line: str, problem: str) -
     assert labels_and_texts(read_examples(path, skipped=SkippedRows())) == [("1", "one"), ("0", "two")]
 
 
-def test_bare_lines_are_texts_for_prediction(tmp_path: Path) -> None:
-    path = write_file(tmp_path, "a.txt", "one\n\ntwo ||| three\n")
-    examples = read_examples(path, labelled=False)
-    assert [(row.line, row.label, row.text) for row in examples.rows] == [(1, None, "one"), (3, None, "two ||| three")]
+@pytest.mark.parametrize("end", ["", "\r", "\n"])
+def test_rows_with_cr_alone_between_them_are_not_one_row(tmp_path: Path, end: str) -> None:
+    assert "CR alone" in read_error(write_file(tmp_path, "a.txt", f"1 ||| one\r0 ||| two{end}")).problem
+    kept = read_examples(write_file(tmp_path, "b.txt", "1 ||| o\rne\n0 ||| two\n"))
+    assert labels_and_texts(kept) == [("1", "o\rne"), ("0", "two")]
 
 
 def test_columns_named_where_there_are_none(tmp_path: Path) -> None:
@@ -294,9 +285,8 @@ def test_a_pair_may_be_compressed_and_named_shorter(tmp_path: Path) -> None:
     assert labels_and_texts(read_examples(tmp_path / "train.spm.gz")) == [("1", "a")]
 
 
-def test_for_prediction_pieces_need_no_labels(tmp_path: Path) -> None:
+def test_pieces_alone(tmp_path: Path) -> None:
     path = write_file(tmp_path, "train.review.spm", "▁a ▁b\n")
-    assert labels_and_texts(read_examples(path, labelled=False)) == [(None, "a b")]
     assert "train.label is not beside it" in read_error(path).problem
 
 
@@ -417,22 +407,22 @@ FRAGMENTS = st.lists(
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(raw=st.binary() | FRAGMENTS, labels=st.binary() | FRAGMENTS, labelled=st.booleans(), skip=st.booleans())
+@given(raw=st.binary() | FRAGMENTS, labels=st.binary() | FRAGMENTS, skip=st.booleans())
 def test_any_bytes_give_examples_or_a_clear_error(
-    tmp_path_factory: pytest.TempPathFactory, suffix: str, raw: bytes, labels: bytes, labelled: bool, skip: bool
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, raw: bytes, labels: bytes, skip: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "examples-fuzz"
     write_file(folder, "a.review.spm", labels)
     write_file(folder, "a.label", labels)
     path = write_file(folder, "a" + suffix, raw)
     try:
-        examples = read_examples(path, labelled=labelled, skipped=SkippedRows() if skip else None)
+        examples = read_examples(path, skipped=SkippedRows() if skip else None)
     except HeadstartError as error:
         assert str(folder) in str(error)
     else:
         assert examples.rows
         for row in examples.rows:
-            assert (row.label is not None) == labelled
+            assert row.label is not None
             f"{row.text}{row.second}{row.label}".encode()
 
 

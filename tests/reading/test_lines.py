@@ -64,6 +64,15 @@ def test_an_unknown_suffix_names_those_that_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", [".txt", ".jsonl", ".csv", ".tsv"])
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path: Path, extension: str) -> None:
+    raw = encode_texts(extension, ["one", "two"]).replace(b"\r\n", b"\n").replace(b"\n", b"\r")
+    error = read_error(write_file(tmp_path, "a" + extension, raw))
+    assert error.problem == "its lines end in CR alone, expected LF or CRLF"
+    assert texts_of(write_file(tmp_path, "b.txt", "one\r")) == ["one"], "a single line"
+    assert texts_of(write_file(tmp_path, "b.txt", "o\rne\ntwo")) == ["o\rne", "two"], "a CR within a text"
+
+
+@pytest.mark.parametrize("extension", [".txt", ".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize(
     ("bad", "problem"), [(b"\xe9", "not UTF-8: invalid continuation byte 0xe9"), (b"\0", "a NUL byte")]
 )

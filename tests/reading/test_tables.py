@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.reading.documents import read_documents
-from headstart.reading.skipped import SkippedRows
+from headstart.reading.skipped import SkippedRows, summary_lines
 from tests.reading.files import TEXTS, as_csv, encode_texts, parquet, read_error, texts_of, write_file
 
 # Formats
@@ -121,7 +121,28 @@ def test_a_quote_that_is_never_closed(tmp_path: Path) -> None:
     error = read_error(path)
     assert error.line == 3
     assert "as far as line 1003" in error.problem
-    assert [document.text for document in read_documents([path], skipped=SkippedRows())] == ["one"]
+    skipped = SkippedRows()
+    assert [document.text for document in read_documents([path], skipped=skipped)] == ["one"]
+    assert skipped.count == 1001, "every line that was swallowed"
+    assert list(summary_lines(skipped.count, skipped.lines)) == ["left out 1,001, these:", f"  {skipped.lines[0]}"]
+
+
+def test_a_quote_that_is_closed_far_below_counts_the_lines_between(tmp_path: Path) -> None:
+    swallowed = 'n,text\n1,one\n2,"open\n' + "3,more\n" * 100
+    for end in ('4,"closed" here\n', '4,a",b\n'):  # no csv; a row with too many fields
+        path = write_file(tmp_path, "a.csv", swallowed + end + "5,five\n")
+        skipped = SkippedRows()
+        assert [document.text for document in read_documents([path], skipped=skipped)] == ["one", "five"]
+        assert (skipped.count, len(skipped.first)) == (102, 1)
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\0"])
+def test_a_bad_byte_in_a_quoted_field_spoils_its_row_and_no_other(tmp_path: Path, bad: bytes) -> None:
+    path = write_file(tmp_path, "a.csv", b'n,text\n1,one\n2,"begin\n' + bad + b'\n3,not a row"\n4,four\n')
+    assert read_error(path).line == 4
+    skipped = SkippedRows()
+    assert [document.text for document in read_documents([path], skipped=skipped)] == ["one", "four"]
+    assert skipped.count == 3
 
 
 def test_a_bad_header_is_never_taken_from_the_next_line(tmp_path: Path) -> None:

@@ -114,6 +114,10 @@ def test_bad_requests_are_refused() -> None:
         Tokenizer.train(["a"], kind="unigam", size=600)
     with pytest.raises(TokenizerError, match="every document is empty"):
         Tokenizer.train(["", " \n"], kind="bpe", size=600)
+    for kind in ("unigram", "bpe", "wordpiece"):  # the trainers would end the process, or raise an error of their own
+        for size in (10**9, 10**11):
+            with pytest.raises(ConfigError, match=r"more than a vocabulary can have: take 2,000,000 or less"):
+                Tokenizer.train(["some text"], kind=kind, size=size)
     with pytest.raises(ConfigError, match="size -5 is too small for 6 special tokens: take 6 or more"):
         Tokenizer.train(["a"], kind="wordpiece", size=-5)
     with pytest.raises(ConfigError, match="size 261 is too small for 6 special tokens and 256 bytes: take 262"):

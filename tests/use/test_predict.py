@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from headstart.errors import DataError, OutputError
+from headstart.reading import limits
 from headstart.reading.skipped import SkippedRows
+from headstart.reading.tables import open_table
 from headstart.use import predict as module
 from headstart.use.classifier import TextClassifier
 from headstart.use.predict import predict_file
+from headstart.use.predict_output import open_output
 from tests.studies.example_data import reviews
 
 TEXTS = [text for _, text in reviews(12, 4)]
@@ -106,14 +110,99 @@ def test_labels_alone_and_doubt(classifier: TextClassifier, expected: list[str],
 def test_from_standard_input_to_standard_output(
     classifier: TextClassifier, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(TEXTS)))
+    def send(raw: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8"))
+
+    send("\n".join(TEXTS).encode())
     predict_file(classifier, "-", "-")
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["predicted"] for row in rows] == expected
-    bad = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8")
-    monkeypatch.setattr(sys, "stdin", bad)
-    with pytest.raises(DataError, match="standard input: is no UTF-8"):
+    send(b"one\ncaf\xe9\n\nt\rwo\n")
+    with pytest.raises(DataError, match="standard input, line 2: not UTF-8"):
         predict_file(classifier, "-", "-")
+    send(b"one\ncaf\xe9\n\nt\rwo\n")
+    capsys.readouterr()
+    predict_file(classifier, "-", "-", skipped=SkippedRows())
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in rows] == ["one", None, "", "t\rwo"], "a line each"
+    assert [row["predicted"] is None for row in rows] == [False, True, False, False]
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="standard input: is closed"):
+        predict_file(classifier, "-", "-")
+
+
+# As many rows as lines
+
+
+LINES = [b"", TEXTS[0].encode(), b"", b"  ", TEXTS[1].encode(), b"caf\xe9", TEXTS[2].encode(), b"caf\xe9", b""]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4096])
+@pytest.mark.parametrize("out", ["txt", "csv", "tsv", "jsonl", "parquet"])
+def test_as_many_rows_out_as_lines_in(
+    classifier: TextClassifier, tmp_path: Path, out: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    (tmp_path / "in.txt").write_bytes(b"\n".join(LINES) + b"\n")
+    skipped, path = SkippedRows(), tmp_path / f"out.{out}"
+    done = predict_file(classifier, str(tmp_path / "in.txt"), str(path), skipped=skipped)
+    assert (done.rows, skipped.count) == (7, 2)
+    expected = iter(classifier.predict([line.decode() for line in LINES if line != b"caf\xe9"]))
+    wanted = ["" if line == b"caf\xe9" else next(expected).label for line in LINES]
+    if out == "txt":
+        found = path.read_text().split("\n")[:-1]
+    else:
+        found = [row["predicted"] or "" for row in read(path)]
+        assert [(row["text"] or "").encode() for row in read(path)] == [
+            b"" if line == b"caf\xe9" else line for line in LINES
+        ]
+    assert found == wanted
+
+
+def test_labels_alone_need_every_row_of_a_table(classifier: TextClassifier, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n{"text": 5}\n{"text": "two"}\n')
+    for rows in ('{"text": "one"}\n{"text": 5}\n{"text": "two"}\n', '{"text": "one"}\n{"text": 5}\n'):
+        (tmp_path / "in.jsonl").write_text(rows)
+        with pytest.raises(OutputError, match=r"line 2: found 5.*labels alone could not be matched.*\.csv"):
+            predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.txt"), skipped=SkippedRows())
+    assert not (tmp_path / "out.txt").exists()
+    predict_file(classifier, str(tmp_path / "in.jsonl"), str(tmp_path / "out.csv"), skipped=SkippedRows())
+    assert len(read(tmp_path / "out.csv")) == 1
+
+
+def test_long_texts_are_held_a_few_at_a_time(
+    classifier: TextClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LINE", 3 * len(TEXTS[0]))
+    (tmp_path / "in.txt").write_text(f"{TEXTS[0]}\n" * 7)
+    told: list[int] = []
+    predict_file(classifier, str(tmp_path / "in.txt"), str(tmp_path / "out.txt"), progress=told.append)
+    assert told == [3, 6, 7]
+
+
+# What is written can be read
+
+
+ODD = ["two\nlines", "c\rr", "a\tb", "\n", 'say "no"', '"', "=1+1", "", " x ", "\r\n", "l\u2028s", "a,b;c", "\\n"]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+def test_what_is_written_can_be_read_back(tmp_path: Path, form: str) -> None:
+    path, said = tmp_path / f"out.{form}", list[str]()
+    with open_output(str(path), ["text", "no\nte"], "in.jsonl", said.append) as write_rows:
+        write_rows([{"text": text, "no\nte": text} for text in ODD])
+    with open_table(path, None) as table:
+        found = [cells for _, cells in table.rows(table.columns)]
+    wanted = ODD if form != "tsv" else [" ".join(re.split(r"[\t\r\n]+", text)) for text in ODD]
+    assert table.columns == ("text", "no te" if form == "tsv" else "no\nte")
+    assert found == [(text, text) for text in wanted]
+    assert len(said) == (form == "tsv"), "said once"
+
+
+def test_a_label_is_one_line_of_a_file_of_labels(tmp_path: Path) -> None:
+    with open_output(str(tmp_path / "out.txt"), ["predicted"], "in.txt", print) as write_rows:
+        write_rows([{"predicted": "two\nlines"}, {"predicted": None}, {"predicted": "b"}])
+    assert (tmp_path / "out.txt").read_text() == "two lines\n\nb\n"
 
 
 def test_pairs(classifier: TextClassifier, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from headstart.batches.batch import Batch, Ints, packed, rng
 from headstart.batches.ragged import Piece, concatenate
 from headstart.batches.sampler import BatchSampler, batch_boundaries
-from headstart.errors import DataError
+from headstart.errors import DataError, listed_names
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -115,7 +116,8 @@ def _class_ids(rows: Sequence[Example], class_names: Sequence[str]) -> Ints:
     if unknown is not None:
         raise DataError(
             unknown.path,
-            f"label {unknown.label!r} is not one of {', '.join(class_names)}, which the model or the training set has",
+            f"label {reprlib.repr(unknown.label)} is not one of {listed_names(class_names)}, which the model or the "
+            "training set has",
             line=unknown.line,
             fix="mend the label, or train on data that has this class",
         )

@@ -15,7 +15,7 @@ from headstart.cli.console import console, log, print_json, silent, skipped_rows
 from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, LabelColumn, ModelFolder, Quiet, SecondColumn, SkipBad, TextColumn
 from headstart.cli.torchrun import process_group, require_files
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, listed_names
 from headstart.wording import plural
 
 INTERVAL = 5.0  # seconds between plain lines
@@ -63,7 +63,8 @@ def predict(
         labelled = {name or "": count for name, count in counts.labels.items()}
         print_json({"rows": counts.rows, "labels": labelled, "seconds": seconds})
         return
-    labels = ", ".join(f"{name or 'no label'} {count:,}" for name, count in sorted(counts.labels.items(), key=str))
+    by_name = sorted(counts.labels.items(), key=str)
+    labels = listed_names([f"{name or 'no label'} {count:,}" for name, count in by_name])
     rate = counts.rows / max(seconds, 1e-9)
     say(f"{plural(counts.rows, 'text')} in {seconds:.1f} s ({rate:,.0f} a second): {labels}")
 

@@ -74,7 +74,8 @@ def guess_text_column(table: Table, exclude: Sequence[str | None] = (), option: 
         return table.require(usual)
     names = _candidates(table, exclude)
     if len(names) != 1:
-        names = [name for name in names if name in table.text_columns]
+        text_columns = set(table.text_columns)
+        names = [name for name in names if name in text_columns]
     if len(names) != 1:
         raise _unclear(table, "text", option)
     return table.require(names[0])

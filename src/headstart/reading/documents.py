@@ -8,13 +8,17 @@ Whatever a file holds, reading it gives documents or a `DataError` that names pa
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from itertools import chain, groupby
 from pathlib import Path
 
 from headstart.errors import DataError
+from headstart.reading import limits
 from headstart.reading.columns import guess_text_column
+from headstart.reading.limits import row_too_long
 from headstart.reading.lines import base_suffix, check_suffix, missing_path_hint, read_lines
 from headstart.reading.skipped import SkippedRows, parse_rows, raise_or_skip
 from headstart.reading.tables import TABLE_SUFFIXES, as_text, open_table
@@ -72,10 +76,21 @@ def read_documents(
 
 
 def _paragraphs(path: Path, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
-    for has_text, group in groupby(read_lines(path, skipped), key=lambda numbered: bool(numbered[1].strip())):
-        if has_text:
-            lines = list(group)
-            yield lines[0][0], "\n".join(text for _, text in lines)
+    groups = groupby(read_lines(path, skipped), key=lambda numbered: bool(numbered[1].strip()))
+    blocks = ((*next(block), block) for has_text, block in groups if has_text)
+    rows = ((begin, chain([first], (line for _, line in block))) for begin, first, block in blocks)
+    return parse_rows(lambda begin, lines: (begin, _joined(path, begin, lines)), rows, skipped)
+
+
+def _joined(path: Path, begin: int, lines: Iterator[str]) -> str:
+    """The lines of a block as one text."""
+    text, length = [], 0
+    for line in lines:
+        text.append(line)
+        length += len(line) + 1
+        if length > limits.MAX_LINE:
+            raise row_too_long(path, begin, len(text) + sum(1 for _ in lines))
+    return "\n".join(text)
 
 
 def _table_texts(path: Path, column: str | None, skipped: SkippedRows | None) -> Iterator[tuple[int, str]]:
@@ -115,14 +130,31 @@ def _matching_files(given: str | Path) -> list[Path]:
         return files
     if path.exists():
         return [path]
-    # `Path.glob` takes no absolute pattern.
-    matches = [Path(match) for match in sorted(glob.glob(str(given), recursive=True))]  # noqa: PTH207
-    files = [file for match in matches for file in ([match] if match.is_file() else _folder_files(match))]
+    files = [file for match in _glob(path) for file in ([match] if match.is_file() else _folder_files(match))]
     files = [file for file in files if base_suffix(file) in DOCUMENT_SUFFIXES]
     if not files:
         problem = "no such file or folder, and no file that can be read matches it"
         raise DataError(path, problem, fix=missing_path_hint(path))
     return files
+
+
+def _glob(pattern: Path) -> list[Path]:
+    """What a pattern matches, sorted; hidden names only where it says so.
+
+    `glob.glob` would follow links to folders under `**`, and links that form loops without end.
+    """
+    wild = next((k for k, part in enumerate(pattern.parts) if glob.has_magic(part)), None)
+    if wild is None:
+        return []
+    folder = Path(*pattern.parts[:wild])
+    parts = [part if part == "**" else re.sub(r"\*+", "*", part) for part in pattern.parts[wild:]]
+    matches = folder.glob("/".join(parts))
+    named = [part for part in parts if part.startswith(".")]
+    return sorted(
+        match
+        for match in matches
+        if all(name[0] != "." or any(fnmatch(name, part) for part in named) for name in match.relative_to(folder).parts)
+    )
 
 
 def _folder_files(folder: Path) -> list[Path]:

@@ -16,12 +16,12 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from headstart.errors import DataError
 from headstart.reading.columns import choose_columns
-from headstart.reading.lines import COMPRESSIONS, base_suffix, check_suffix, decode, decode_line, open_bytes, read_lines
+from headstart.reading.lines import base_suffix, check_suffix, decode, decode_line, open_bytes, read_lines, read_text
+from headstart.reading.pieces import companion, decode_pieces, piece_file, raw_lines
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
 
@@ -31,7 +31,7 @@ EXAMPLE_SUFFIXES = (*TABLE_SUFFIXES, ".txt", ".spm", ".label")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One text, or a pair, with its label (None only when read for prediction) and the line where it begins."""
+    """One text, or a pair, with its label (None only where it is to be predicted) and the line where it begins."""
 
     text: str
     label: str | None
@@ -85,14 +85,12 @@ def read_examples(
     text: str | None = None,
     second: str | None = None,
     label: str | None = None,
-    labelled: bool = True,
     skipped: SkippedRows | None = None,
 ) -> Examples:
     """Read a labelled set in any of the formats above.
 
     `text`, `second` and `label` name columns of a table; `second` is the other text of a pair. Those not named are
-    guessed, and the guess is in `notes`. With `labelled=False` texts are read for prediction: labels are neither
-    required nor read, and a `.txt` file may hold bare texts, one a line.
+    guessed, and the guess is in `notes`.
 
     With `skipped`, bad rows are collected there; without it the first one raises `DataError`. A set without a single
     good row is an error in any case.
@@ -104,8 +102,7 @@ def read_examples(
     notes: list[str] = []
     rows: list[Example] = []
     try:
-        reader = _Reader(path, labelled, notes.append, skipped)
-        for row in reader.rows(text, second, label if labelled else None):
+        for row in _Reader(path, notes.append, skipped).rows(text, second, label):
             rows.append(row)  # noqa: PERF402 (rows read before an error are kept)
     except DataError as error:
         if not rows:
@@ -117,11 +114,6 @@ def read_examples(
             problem += f"; left out as bad: {skipped.count}, the first of them: {skipped.first[0]}"
         raise DataError(path, problem, fix="give a file with texts")
     return Examples(tuple(rows), tuple(notes))
-
-
-def stream_texts(path: Path, log: Callable[[str], None], skipped: SkippedRows | None) -> Iterator[Example]:
-    """The texts of a file that is no table, one by one, without their labels."""
-    return _Reader(path, False, log, skipped).rows(None, None, None)
 
 
 def example_suffix(path: Path) -> str:
@@ -137,7 +129,6 @@ class _Reader:
     """The rows of one file or folder, by its format."""
 
     path: Path
-    labelled: bool
     log: Callable[[str], None]
     skipped: SkippedRows | None
 
@@ -156,7 +147,7 @@ class _Reader:
     def _table_rows(self, text: str | None, second: str | None, label: str | None) -> Iterator[Example]:
         path = self.path
         with open_table(path, self.skipped) as table:
-            columns = choose_columns(table, text, second, label, labelled=self.labelled)
+            columns = choose_columns(table, text, second, label, labelled=True)
             for note in (*table.notes, *columns.notes):
                 self.log(note)
 
@@ -169,70 +160,71 @@ class _Reader:
             yield from parse_rows(parse, table.rows(columns.names), self.skipped)
 
     def _line_rows(self) -> Iterator[Example]:
-        """Lines of `label ||| text`; for prediction they may be bare texts."""
-        lines = (numbered for numbered in read_lines(self.path, self.skipped) if numbered[1].strip())
-        first = next(lines, None)
-        if first is None:
-            return
-        bare = not self.labelled and "|||" not in first[1]
-        if not self.labelled and not bare:
-            self.log("read as `label ||| text`, the labels left aside")
+        """Lines of `label ||| text`."""
 
         def parse(line: int, content: str) -> Example:
-            if bare:
-                return Example(content, None, None, str(self.path), line)
-            label, separator, text = content.partition("|||")
-            if not separator:
-                problem = f"no ' ||| ' in {reprlib.repr(content)}, expected `label ||| text`"
-                raise bad_row(self.path, line, problem, "write the label and ' ||| ' before it")
-            if self.labelled and not label.strip():
+            label, text = split_label(content, self.path, line)
+            if not label:
                 raise bad_row(self.path, line, "no label before ' ||| '", "write one")
-            return Example(text.strip(), as_label(label) if self.labelled else None, None, str(self.path), line)
+            return Example(text, as_label(label), None, str(self.path), line)
 
-        yield from parse_rows(parse, chain([first], lines), self.skipped)
+        lines = (numbered for numbered in read_lines(self.path, self.skipped) if numbered[1].strip())
+        return parse_rows(parse, lines, self.skipped)
 
     def _piece_rows(self, suffix: str) -> Iterator[Example]:
         """SentencePiece pieces, and the labels in the file beside them."""
-        path = self.path if suffix == ".spm" else _companion(self.path, ".review.spm", ".spm")
-        pieces = _raw_lines(path)
-        label_path, labels = self.path, []
-        if self.labelled:
-            label_path = self.path if suffix == ".label" else _companion(self.path, ".label")
-            labels = _raw_lines(label_path)
-            if len(labels) != len(pieces):
-                # A line is missing somewhere, and every label after it is another row's: no row can be used.
-                problem = f"{len(pieces)} lines, but {label_path.name} beside it has {len(labels)}"
-                raise DataError(path, problem, fix="write one label for each line")
+        path = piece_file(self.path, suffix)
+        label_path = self.path if suffix == ".label" else companion(self.path, ".label")
+        pieces, labels = raw_lines(path), raw_lines(label_path)
+        if len(labels) != len(pieces):
+            # A line is missing somewhere, and every label after it is another row's: no row can be used.
+            problem = f"{len(pieces)} lines, but {label_path.name} beside it has {len(labels)}"
+            raise DataError(path, problem, fix="write one label for each line")
 
         def parse(line: int, raw: bytes) -> Example:
             text = decode_pieces(decode_line(raw, path, line))
-            label = as_label(decode(labels[line - 1], label_path, line)) if self.labelled else None
-            if self.labelled and label is None:
+            label = as_label(decode(labels[line - 1], label_path, line))
+            if label is None:
                 raise bad_row(label_path, line, "no label on this line", "write one")
             return Example(text, label, None, str(path), line)
 
-        yield from parse_rows(parse, enumerate(pieces, 1), self.skipped)
+        return parse_rows(parse, enumerate(pieces, 1), self.skipped)
 
     def _folder_rows(self) -> Iterator[Example]:
         """A folder for each label, a file for each text."""
-        try:
-            inside = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
-            classes = {path: _text_files(path) for path in inside if path.is_dir()}
-        except OSError as error:
-            raise DataError(self.path, f"cannot be read: {error.strerror}") from None
-        if not any(classes.values()):
-            problem = "is a folder, expected a file, or a folder of folders as in pos/1.txt, neg/1.txt"
-            names = [path.name for path in inside if path.is_file()][:5]
-            raise DataError(self.path, problem, fix=f"name a file inside it: {', '.join(names)}" if names else None)
 
         def parse(line: int, path: Path) -> Example:
-            text = "\n".join(content for _, content in read_lines(path)).strip()
-            return Example(text, as_label(path.parent.name) if self.labelled else None, None, str(path), line)
+            return Example(read_text(path).strip(), as_label(path.parent.name), None, str(path), line)
 
-        for folder, files in classes.items():
+        for folder, files in class_folders(self.path).items():
             if not files:
                 self.log(f"no .txt files in {folder}: left aside")
             yield from parse_rows(parse, ((1, path) for path in files), self.skipped)
+
+
+def split_label(content: str, path: Path, line: int) -> tuple[str, str]:
+    """The label and the text of a line of `label ||| text`."""
+    label, separator, text = content.partition("|||")
+    if not separator:
+        problem = f"no ' ||| ' in {reprlib.repr(content)}, expected `label ||| text`"
+        raise bad_row(path, line, problem, "write the label and ' ||| ' before it")
+    if "|||" in text.partition("\r")[2]:
+        raise bad_row(path, line, "two rows with CR alone between them", "end each line in LF")
+    return label.strip(), text.strip()
+
+
+def class_folders(path: Path) -> dict[Path, list[Path]]:
+    """The folders inside a folder, one for each label, and the text files of each."""
+    try:
+        inside = sorted(path for path in path.iterdir() if not path.name.startswith("."))
+        classes = {path: _text_files(path) for path in inside if path.is_dir()}
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from None
+    if not any(classes.values()):
+        problem = "is a folder, expected a file, or a folder of folders as in pos/1.txt, neg/1.txt"
+        names = [path.name for path in inside if path.is_file()][:5]
+        raise DataError(path, problem, fix=f"name a file inside it: {', '.join(names)}" if names else None)
+    return classes
 
 
 def _parse_label(value: object, name: str, path: Path, line: int) -> str:
@@ -243,38 +235,6 @@ def _parse_label(value: object, name: str, path: Path, line: int) -> str:
     if label is None:
         raise bad_row(path, line, f"no label under {name!r}", "write one")
     return label
-
-
-def decode_pieces(pieces: str) -> str:
-    """The text of SentencePiece pieces that are separated by spaces.
-
-    >>> decode_pieces("▁Un ▁livre ▁cap tiv ant .")
-    'Un livre captivant.'
-    """
-    return pieces.replace(" ", "").replace("▁", " ").removeprefix(" ")
-
-
-def _raw_lines(path: Path) -> list[bytes]:
-    """The lines of a file as bytes, without blank ones at its end."""
-    with open_bytes(path) as stream:
-        lines = list(stream)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return lines
-
-
-def _companion(path: Path, *endings: str) -> Path:
-    """The other file of a pair: the same name with one of the endings."""
-    name = path.name
-    for ending in (*COMPRESSIONS, ".spm", ".label", ".review"):
-        name = name.removesuffix(ending)
-    for ending in endings:
-        for compression in ("", *COMPRESSIONS):
-            other = path.with_name(name + ending + compression)
-            if other.is_file():
-                return other
-    problem = f"{name + endings[0]} is not beside it, and the two are read together"
-    raise DataError(path, problem, fix=f"put {name + endings[0]} into {path.parent}")
 
 
 def _text_files(folder: Path) -> list[Path]:

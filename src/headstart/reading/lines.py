@@ -12,6 +12,7 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import shutil
 import tempfile
 import zlib
@@ -23,6 +24,9 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from headstart.errors import DataError, did_you_mean
+from headstart.files import open_regular
+from headstart.reading import limits
+from headstart.reading.limits import expansion_limit, row_too_long, too_large
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows
 from headstart.wording import reason
 
@@ -79,7 +83,7 @@ def open_bytes(path: Path) -> BinaryIO:
 def open_raw(path: Path) -> BinaryIO:
     """A file's bytes as they are on the disk."""
     try:
-        return path.open("rb")
+        return open_regular(path)
     except IsADirectoryError:
         raise DataError(path, "is a folder, expected a file", fix="name a file inside it") from None
     except FileNotFoundError:
@@ -108,6 +112,8 @@ class _Decompressed(io.RawIOBase):
         self._raw = raw
         decompress = _DECOMPRESSORS.get(path.suffix.lower())
         self._source: Any = decompress(raw) if decompress else raw
+        self._limit = expansion_limit(os.fstat(raw.fileno()).st_size) if decompress else None
+        self._read = 0
 
     def readable(self) -> bool:
         return True
@@ -120,6 +126,9 @@ class _Decompressed(io.RawIOBase):
             if isinstance(error, EOFError) or "Truncated" in str(error):
                 problem = "the compressed file is cut short"
             raise DataError(self._path, problem, fix="copy or download the file again") from None
+        self._read += len(data)
+        if self._limit is not None and self._read > self._limit:
+            raise too_large(self._path, self._limit)
         buffer[: len(data)] = data
         return len(data)
 
@@ -131,11 +140,21 @@ class _Decompressed(io.RawIOBase):
 # Lines
 
 
+def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream with their ends; of one above `MAX_LINE` so much that `decode` refuses it, and no more."""
+    while raw := stream.readline(limits.MAX_LINE + 1):
+        yield raw
+        while len(raw) > limits.MAX_LINE and not raw.endswith(b"\n"):
+            raw = stream.readline(limits.MAX_LINE + 1)
+
+
 def decode(raw: bytes, path: Path, line: int) -> str:
     """One line's bytes as text, strict UTF-8; a byte order mark at the start of the file is dropped."""
     if line == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         fix = "convert it: iconv -f utf-16 -t utf-8 OLD > NEW"
         raise DataError(path, "the file is UTF-16, expected UTF-8", line=line, fix=fix)
+    if len(raw) > limits.MAX_LINE:
+        raise row_too_long(path, line)
     if b"\0" in raw:
         problem = f"a NUL byte (byte {raw.index(0) + 1} of the line), expected text"
         raise bad_row(path, line, problem, "save the file as UTF-8 text")
@@ -149,24 +168,71 @@ def decode(raw: bytes, path: Path, line: int) -> str:
 
 def decode_line(raw: bytes, path: Path, line: int) -> str:
     """One line's bytes as text, without its line end."""
+    if line == 1:
+        _require_line_ends(raw, path)
     return decode(raw, path, line).removesuffix("\n").removesuffix("\r")
+
+
+def _require_line_ends(first: bytes, path: Path) -> None:
+    """Refuse a first line that is a whole file of lines which end in CR alone."""
+    if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
+        fix = "convert it: tr '\\r' '\\n' < OLD > NEW"
+        raise DataError(path, "its lines end in CR alone, expected LF or CRLF", line=1, fix=fix)
 
 
 def read_lines(path: Path, skipped: SkippedRows | None = None) -> Generator[tuple[int, str]]:
     """The lines of a file, counted from 1, without their ends."""
     with open_bytes(path) as stream:
-        yield from parse_rows(lambda line, raw: (line, decode_line(raw, path, line)), enumerate(stream, 1), skipped)
+        numbered = enumerate(bounded_lines(stream), 1)
+        yield from parse_rows(lambda line, raw: (line, decode_line(raw, path, line)), numbered, skipped)
+
+
+def read_text(path: Path) -> str:
+    """A file as one text, lines separated by "\\n"."""
+    lines, length = [], 0
+    with open_bytes(path) as stream:
+        for line, raw in enumerate(bounded_lines(stream), 1):
+            length += len(raw)
+            if length > limits.MAX_LINE:
+                raise row_too_long(path, 1, line)
+            lines.append(decode(raw, path, line).removesuffix("\n").removesuffix("\r"))
+    return "\n".join(lines)
 
 
 class Lines(Iterator[str]):
-    """The lines of a file with their ends, for `csv.reader`; unlike a generator it can go on after a bad line."""
+    """The lines of a file with their ends, for `csv.reader`, which asks for as many as a row has.
+
+    A line that is no text spoils its row. The row is read to its end all the same, for where that is the quotes of the
+    other lines decide: what follows them would be taken for rows.
+    """
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
         self.path = path
         # A generator ends at an error of the stream; the stream itself would raise the same error for ever.
-        self._numbered = (numbered for numbered in enumerate(stream, 1))
+        self._lines = bounded_lines(stream)
         self.number = 0  # of the last line read
+        self.start_row()
+
+    def start_row(self) -> None:
+        self.begin = self.number + 1
+        self.bad: DataError | None = None
+        self._size = 0
+
+    @property
+    def row_lines(self) -> int:
+        """The number of lines that the row has so far."""
+        return max(1, self.number + 1 - self.begin)
 
     def __next__(self) -> str:
-        self.number, raw = next(self._numbered)
-        return decode(raw, self.path, self.number)
+        raw = next(self._lines)
+        self.number += 1
+        self._size += len(raw)
+        if self._size > limits.MAX_LINE:
+            raise row_too_long(self.path, self.begin, self.row_lines)
+        try:
+            if self.number == 1:
+                _require_line_ends(raw, self.path)
+            return decode(raw, self.path, self.number)
+        except DataError as error:
+            self.bad = self.bad or error
+            return raw.decode(errors="replace")

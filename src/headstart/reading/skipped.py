@@ -9,13 +9,15 @@ from typing import TypeVar
 
 from headstart.errors import DataError
 
+LISTED = 20  # errors that are kept and shown
+
 Value = TypeVar("Value")
 Parsed = TypeVar("Parsed")
 
 
 @dataclass
 class SkippedRows:
-    """The rows that were skipped: how many, and the errors of the first twenty.
+    """The rows that were skipped: how many (lines, where one mistake spoils several), and the first twenty errors.
 
     >>> skipped = SkippedRows()
     >>> skipped.add(DataError("reviews.txt", "not UTF-8", line=812))
@@ -32,15 +34,15 @@ class SkippedRows:
         return [str(DataError(error.path, error.problem, line=error.line)) for error in self.first]
 
     def add(self, error: DataError) -> None:
-        self.count += 1
-        if len(self.first) < 20:
+        self.count += error.lines
+        if len(self.first) < LISTED:
             # The traceback would keep the reader's frames, and with them the open file, alive.
             self.first.append(error.with_traceback(None))
 
 
-def bad_row(path: str | Path, line: int, problem: str, fix: str) -> DataError:
-    """The error for one row, which can be fixed or skipped."""
-    return DataError(path, problem, line=line, fix=f"{fix}, or leave such rows out with --skip-bad")
+def bad_row(path: str | Path, line: int, problem: str, fix: str, lines: int = 1) -> DataError:
+    """The error for one row, which can be fixed or skipped; `lines` is how many it spans."""
+    return DataError(path, problem, line=line, fix=f"{fix}, or leave such rows out with --skip-bad", lines=lines)
 
 
 def raise_or_skip(error: DataError, skipped: SkippedRows | None) -> None:
@@ -66,9 +68,9 @@ def parse_rows(
 def summary_lines(count: int, first: Sequence[str]) -> Iterator[str]:
     """What the user is told about skipped rows: how many, and the first of them.
 
-    >>> list(summary_lines(3, ["a.csv, line 2: no label"]))
-    ['left out 3, the first 1:', '  a.csv, line 2: no label']
+    >>> list(summary_lines(3, ["a.csv, line 2: a quote is not closed"]))
+    ['left out 3, these:', '  a.csv, line 2: a quote is not closed']
     """
     if count:
-        yield f"left out {count:,}, {'these' if len(first) == count else f'the first {len(first)}'}:"
+        yield f"left out {count:,}, {'these' if len(first) < LISTED else f'the first {len(first)}'}:"
         yield from (f"  {line}" for line in first)

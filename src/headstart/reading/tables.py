@@ -14,6 +14,7 @@ import io
 import json
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -21,16 +22,14 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from headstart.errors import DataError, did_you_mean
+from headstart.reading.limits import MAX_LINE, require_few_columns
 from headstart.reading.lines import Lines, check_suffix, decode, open_bytes, open_seekable, read_lines
+from headstart.reading.parquet import ParquetRows
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
 from headstart.wording import reason
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".tsv")
-MAX_FIELD = 1 << 26  # characters in one csv field: far above any document, far below a machine's memory
 
 Cells = tuple[object, ...]
 _Record = tuple[int, Mapping[str, object]]
@@ -46,13 +45,27 @@ class Table:
     rows: Callable[[Sequence[str]], Iterator[tuple[int, Cells]]]
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        require_few_columns(self.path, len(self.columns))
+
     def require(self, name: str) -> str:
         """The name itself, if exactly one column has it."""
         if name not in self.columns:
-            raise DataError(self.path, f"no column {name!r}", fix=did_you_mean(name, self.columns)[:400])
+            raise DataError(self.path, f"no column {reprlib.repr(name)}", fix=did_you_mean(name, self.columns))
         if self.columns.count(name) > 1:
-            raise DataError(self.path, f"column {name!r} is there more than once", fix="rename one of them")
+            raise self._repeated(name)
         return name
+
+    def require_distinct(self) -> list[str]:
+        """All columns, if no two have one name."""
+        repeated = next((name for name, count in Counter(self.columns).items() if count > 1), None)
+        if repeated is not None:
+            raise self._repeated(repeated)
+        return list(self.columns)
+
+    def _repeated(self, name: str) -> DataError:
+        problem = f"column {reprlib.repr(name)} is there more than once"
+        return DataError(self.path, problem, fix="rename one of them")
 
 
 @contextmanager
@@ -64,7 +77,7 @@ def open_table(path: Path, skipped: SkippedRows | None) -> Iterator[Table]:
             yield _json_table(path, numbered, skipped)
     elif suffix == ".parquet":
         with open_seekable(path) as file:
-            yield _parquet_table(path, file, skipped)
+            yield _parquet_table(ParquetRows(path, file), skipped)
     else:
         with open_bytes(path) as stream:
             yield (_csv_table if suffix == ".csv" else _tsv_table)(path, stream, skipped)
@@ -142,7 +155,7 @@ def _json_table(path: Path, numbered: Iterator[tuple[int, str]], skipped: Skippe
 
 
 def _csv_table(path: Path, stream: BinaryIO, skipped: SkippedRows | None) -> Table:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     first_line = cast(io.BufferedReader, stream).peek().partition(b"\n")[0]
     separator = next((mark for mark in (",", ";", "\t") if mark.encode() in first_line), ",")
     lines = Lines(path, stream)
@@ -185,7 +198,7 @@ def _table_with_header(
     def parse(line: int, fields: list[str]) -> _Record:
         if len(fields) != len(columns):
             problem = f"the row has {len(fields)} fields, expected {len(columns)} as in the header"
-            raise bad_row(lines.path, line, problem, fix)
+            raise bad_row(lines.path, line, problem, fix, lines.row_lines)
         return line, dict(zip(columns, fields, strict=True))
 
     return _table(lines.path, columns, parse_rows(parse, _rows(reader, lines, skipped), skipped), notes)
@@ -194,64 +207,35 @@ def _table_with_header(
 def _rows(reader: Iterator[list[str]], lines: Lines, skipped: SkippedRows | None) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not blank, each with the line it begins on; a quoted csv field may span several."""
     while True:
-        begin = lines.number + 1
+        lines.start_row()
+        error = None
+        fields: list[str] = []
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except DataError as error:
-            raise_or_skip(error, skipped)
-        except csv.Error as error:
-            problem = f"not csv: {error} (the row was read as far as line {lines.number})"
+        except DataError as damage:
+            error = damage
+        except csv.Error as mistake:
+            problem = f"not csv: {mistake} (the row was read as far as line {lines.number})"
             fix = 'write a quoted field as "She said ""no""", closed at its end'
-            raise_or_skip(bad_row(lines.path, begin, problem, fix), skipped)
-        else:
-            if fields:
-                yield begin, fields
+            error = bad_row(lines.path, lines.begin, problem, fix)
+        error = lines.bad or error
+        if error is not None:
+            error.lines = lines.row_lines
+            raise_or_skip(error, skipped)
+        elif fields:
+            yield lines.begin, fields
 
 
 # parquet
 
 
-def _parquet_table(path: Path, source: BinaryIO, skipped: SkippedRows | None) -> Table:
-    with _parquet_errors(path):
-        file = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would hold a whole row group
-        schema = file.schema_arrow
-
-    def cells(names: Sequence[str]) -> Iterator[Cells]:
-        with _parquet_errors(path):
-            for batch in file.iter_batches(batch_size=1024, columns=list(names)):
-                yield from zip(*(_values(batch.column(name)) for name in names), strict=True)
-
+def _parquet_table(file: ParquetRows, skipped: SkippedRows | None) -> Table:
     def parse(row: int, values: Cells) -> tuple[int, Cells]:
-        return row, tuple(decode(value, path, row) if isinstance(value, bytes) else value for value in values)
+        return row, tuple(decode(value, file.path, row) if isinstance(value, bytes) else value for value in values)
 
-    text_columns = tuple(column.name for column in schema if _is_string(column.type))
-    return Table(
-        path, tuple(schema.names), text_columns, lambda names: parse_rows(parse, enumerate(cells(names), 1), skipped)
-    )
+    def rows(names: Sequence[str]) -> Iterator[tuple[int, Cells]]:
+        return parse_rows(parse, enumerate(file.rows(names), 1), skipped)
 
-
-def _values(array: pa.Array) -> list[object]:
-    """A column's values, strings as bytes: `decode` then says which row is not UTF-8, where pyarrow would not."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if _is_string(array.type):
-        array = array.cast(pa.large_binary())
-    values: list[object] = array.to_pylist()
-    return values
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # on a damaged file pyarrow raises errors of a dozen kinds
-        problem = f"not a whole parquet file ({reason(error)})"
-        raise DataError(path, problem, fix="write or copy the file again") from None
+    return Table(file.path, file.columns, file.text_columns, rows)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from headstart.errors import DataError
+from headstart.errors import DataError, listed_names
 from headstart.files import new_file
 from headstart.wording import reason
 
@@ -114,7 +114,7 @@ def read_predictions(path: Path, class_names: Sequence[str] | None = None) -> Pr
         probabilities = np.stack([table[PROBABILITY + name].to_numpy() for name in names], axis=1)
         table = table.drop_columns(["predicted", *columns])
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
-        classes = "of a run" if class_names is None else f"for the classes {', '.join(class_names)}"
+        classes = "of a run" if class_names is None else f"for the classes {listed_names(class_names)}"
         raise DataError(path, f"it does not hold the predictions {classes} ({error})") from None
     return Predictions(names, labels, probabilities, table)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import ConfigError, DataError, did_you_mean
+from headstart.files import open_regular
 from headstart.reading.documents import DOCUMENT_SUFFIXES, expand_paths, read_documents
 from headstart.reading.lines import check_suffix
 from headstart.reading.skipped import SkippedRows
@@ -134,7 +135,7 @@ def _modified(files: Sequence[Path]) -> tuple[object, ...]:
 def _source(path: Path) -> dict[str, Any]:
     check_suffix(path, DOCUMENT_SUFFIXES)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             digest = file_digest(stream, checksum).hexdigest()
             return {"name": path.name, "size": stream.tell(), "blake2b": digest}
     except OSError as error:

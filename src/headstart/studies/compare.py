@@ -21,7 +21,7 @@ from typing import Any
 
 from headstart.config import read_pairs
 from headstart.doctor.examine import examine, leaked_rows
-from headstart.errors import ConfigError, DataError, OutputError
+from headstart.errors import ConfigError, DataError, OutputError, listed_names
 from headstart.files import holds_something
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Comparison
@@ -132,12 +132,13 @@ def _check_splits(settings: CompareSettings, splits: Mapping[str, Examples], lea
     if "test" not in splits:
         raise ConfigError("compare", ["test is missing: name a file with --test, or a share with --test-share"])
     names = splits["train"].class_names
+    known = set(names)
     for name in ("valid", "test"):
         for row in splits[name].rows:
-            if row.label not in names:
+            if row.label not in known:
                 raise DataError(
                     row.path,
-                    f"label {row.label!r} is not one of {', '.join(names)}, which train has",
+                    f"label {row.label!r} is not one of {listed_names(names)}, which train has",
                     line=row.line,
                     fix="mend the label, or add texts of this class to train",
                 )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headstart.errors import DataError
+from headstart.errors import DataError, listed_names
 from headstart.metrics import Floats, temperature_scaled
 from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Cost, Mode, RunScores, WorthResult
 from headstart.runs.pile import YOURS, read_pile
@@ -184,7 +184,7 @@ def _check_same_data(runs: Sequence[FinishedRun]) -> None:
     first = runs[0]
     for run in runs[1:]:
         if run.class_names != first.class_names:
-            names = [", ".join(each.class_names) for each in (run, first)]
+            names = [listed_names(each.class_names) for each in (run, first)]
             problem = f"its labels are {names[0]}, and those of {first.path} are {names[1]}"
             raise DataError(run.path, problem, fix="compare runs on one data set")
         for name, mine, theirs in (("valid", run.valid, first.valid), ("test", run.test, first.test)):

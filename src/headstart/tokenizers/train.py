@@ -19,12 +19,16 @@ from headstart.tokenizers.sentencepiece_model import SPACE, decoder, parse_sente
 from headstart.tokenizers.special_tokens import SPECIALS, add_post_processor
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
+MAX_SIZE = 2_000_000  # tokens: twice the largest vocabulary in use
+
 
 def train_tokenizer(texts: Iterable[str], *, kind: str, size: int, lower: bool) -> tokenizers.Tokenizer:
     """A tokenizer of `size` tokens, special ones included, trained on texts; fewer if the texts give no more."""
     if kind not in TRAINERS:
         raise ConfigError("tokenizer", [f"kind {kind!r} is unknown, {did_you_mean(kind, TRAINERS)}"])
     _check_size(size, len(SPECIALS), f"{len(SPECIALS)} special tokens")  # before a long corpus is read
+    if size > MAX_SIZE:  # the trainers reserve memory for all tokens at once, and end the process where there is none
+        raise ConfigError("tokenizer", [f"size {size:,} is more than a vocabulary can have: take {MAX_SIZE:,} or less"])
     texts = iter(texts)
     first = next((text for text in texts if not text.isspace() and text), None)
     if first is None:

@@ -2,37 +2,30 @@
 
 csv, tsv, jsonl, parquet   columns kept; `predicted` and a `probability:` for each label added
 txt, or -                  one text a line, under `text`; `-` is standard input or standard output
+
+A file of lines gives a row for each line, whether it is blank or, where bad ones are skipped, cannot be read.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headstart.errors import DataError, OutputError
-from headstart.files import new_file
+from headstart.reading import limits
 from headstart.reading.columns import choose_columns
-from headstart.reading.examples import Text, example_suffix, stream_texts
+from headstart.reading.examples import Text, example_suffix
 from headstart.reading.skipped import SkippedRows, parse_rows
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
+from headstart.reading.texts import line_texts, stream_texts
 from headstart.use.classifier import CHUNK, Prediction, TextClassifier
+from headstart.use.predict_output import STANDARD, Row, open_output, output_suffix
 
-OUTPUT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
-STANDARD = "-"
-Row = dict[str, Any]
-WriteRows = Callable[[Sequence[Row]], None]
+ReadRow = tuple[Row, Text | None]  # its cells, and the text to classify; None where the line could not be read
 
 
 @dataclass(frozen=True)
@@ -60,25 +53,52 @@ def predict_file(
 
     Several processes may share the work; only the main one should `write`.
     """
-    suffix = ".jsonl" if out == STANDARD else "".join(Path(out).suffixes[-1:]).lower()
-    if suffix not in OUTPUT_SUFFIXES:
-        raise OutputError(
-            f"{out} ends in {suffix or 'nothing'!r}, and predictions are written as {', '.join(OUTPUT_SUFFIXES)}"
-        )
+    suffix = output_suffix(out)
     counts: Counter[str | None] = Counter()
     added = ["predicted", *(f"probability:{label}" for label in classifier.class_names)]
     with _open(source, text, second, skipped, log) as (columns, rows):
-        taken = [name for name in added if name in columns]
+        taken = sorted(set(added).intersection(columns))
         if taken:
             raise DataError(source, f"there is a column {taken[0]!r} already", fix="rename it, or leave it out")
-        writer = _writer(out, suffix, [*columns, *added], source) if write else nullcontext(lambda rows: None)
+        rows = _without_gaps(rows, skipped) if suffix == ".txt" and skipped else rows
+        writer = open_output(out, [*columns, *added], source, log) if write else nullcontext(lambda rows: None)
         with writer as write_rows:
-            while chunk := list(islice(rows, CHUNK)):
-                predictions = classifier.predict([text for _, text in chunk], abstain_below=abstain_below)
-                write_rows([{**row, **_cells(one)} for (row, _), one in zip(chunk, predictions, strict=True)])
+            for chunk in _chunks(rows):
+                texts = [text for _, text in chunk if text is not None]
+                predictions = classifier.predict(texts, abstain_below=abstain_below) if texts else []
+                answers = iter(predictions)
+                nothing = dict.fromkeys(added)
+                write_rows([{**row, **(nothing if text is None else _cells(next(answers)))} for row, text in chunk])
                 counts.update(prediction.label for prediction in predictions)
                 progress(counts.total())
     return LabelCounts(counts.total(), dict(counts))
+
+
+def _without_gaps(rows: Iterator[ReadRow], skipped: SkippedRows) -> Iterator[ReadRow]:
+    """The rows, or an error where one was left out: in a file of labels alone nothing would show where."""
+    left_out = skipped.count
+    for row, text in rows:
+        left_out += text is None  # a line that could not be read has a row all the same
+        if skipped.count > left_out:
+            break
+        yield row, text
+    if skipped.count > left_out:
+        line = skipped.lines[-1]
+        raise OutputError(f"left out: {line}; labels alone could not be matched with the rows: write .csv or .jsonl")
+
+
+def _chunks(rows: Iterator[ReadRow]) -> Iterator[list[ReadRow]]:
+    """Rows, as many at a time as are read ahead; fewer where they are long."""
+    chunk: list[ReadRow] = []
+    length = 0
+    for row in rows:
+        chunk.append(row)
+        length += sum(len(value) for value in row[0].values() if isinstance(value, str))
+        if len(chunk) >= CHUNK or length >= limits.MAX_LINE:
+            yield chunk
+            chunk, length = [], 0
+    if chunk:
+        yield chunk
 
 
 def _cells(prediction: Prediction) -> Row:
@@ -86,30 +106,29 @@ def _cells(prediction: Prediction) -> Row:
     return {"predicted": prediction.label, **probabilities}
 
 
-# --- reading ---
-
-
 @contextmanager
 def _open(
     source: str, text: str | None, second: str | None, skipped: SkippedRows | None, log: Callable[[str], None]
-) -> Iterator[tuple[Sequence[str], Iterator[tuple[Row, Text]]]]:
+) -> Iterator[tuple[Sequence[str], Iterator[ReadRow]]]:
     """The columns of a source, and its rows, each with the text (or pair) to classify."""
-    if source == STANDARD:
-        yield ["text"], _lines(sys.stdin)
-        return
     path = Path(source)
+    if source == STANDARD:
+        if sys.stdin is None:
+            raise DataError("standard input", "is closed", fix="name a file, or send texts to it")
+        yield ["text"], _one_column(line_texts(sys.stdin.buffer, Path("standard input"), skipped))
+        return
     if example_suffix(path) not in TABLE_SUFFIXES:
         if text is not None or second is not None:
             raise DataError(path, "has no columns, and one was named", fix="leave --text and --second out")
-        yield ["text"], (({"text": row.text}, row.text) for row in stream_texts(path, log, skipped))
+        yield ["text"], _one_column(stream_texts(path, log, skipped))
         return
     with open_table(path, skipped) as table:
         chosen = choose_columns(table, text, second, None, labelled=False)
         for note in (*table.notes, *chosen.notes):
             log(note)
-        columns = [table.require(name) for name in table.columns]
+        columns = table.require_distinct()
 
-        def parse(line: int, cells: Cells) -> tuple[Row, Text]:
+        def parse(line: int, cells: Cells) -> ReadRow:
             row = dict(zip(columns, cells, strict=True))
             first = as_text(row[chosen.text], chosen.text, path, line)
             if chosen.second is None:
@@ -119,73 +138,5 @@ def _open(
         yield columns, parse_rows(parse, table.rows(columns), skipped)
 
 
-def _lines(stream: TextIO) -> Iterator[tuple[Row, Text]]:
-    try:
-        for line in stream:
-            text = line.rstrip("\r\n")
-            yield {"text": text}, text
-    except UnicodeDecodeError as error:
-        raise DataError("standard input", f"is no UTF-8 ({error.reason})", fix="convert it to UTF-8") from None
-
-
-# --- writing ---
-
-
-@contextmanager
-def _writer(out: str, suffix: str, columns: Sequence[str], source: str) -> Iterator[WriteRows]:
-    """A function that writes rows; the file takes its name when all are written."""
-    if out == STANDARD:
-        yield partial(_write_json_lines, sys.stdout)
-        return
-    with new_file(out) as unfinished, ExitStack() as stack:
-        if suffix == ".parquet":
-            yield stack.enter_context(_parquet_writer(unfinished, columns, source))
-            return
-        file = stack.enter_context(unfinished.open("w", encoding="utf-8", newline=""))
-        if suffix == ".jsonl":
-            yield partial(_write_json_lines, file)
-        elif suffix == ".txt":
-            yield lambda rows: file.writelines(f"{row['predicted'] or ''}\n" for row in rows)
-        else:
-            table = csv.DictWriter(file, columns, delimiter="," if suffix == ".csv" else "\t", lineterminator="\n")
-            table.writeheader()
-            yield lambda rows: table.writerows({name: _flat(value) for name, value in row.items()} for row in rows)
-
-
-def _write_json_lines(file: TextIO, rows: Sequence[Row]) -> None:
-    file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-
-
-def _flat(value: Any) -> Any:
-    """Lists and objects as JSON, for a cell of csv or tsv."""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
-
-
-@contextmanager
-def _parquet_writer(path: Path, columns: Sequence[str], source: str) -> Iterator[WriteRows]:
-    with ExitStack() as stack:
-        writer: Any = None
-
-        def write(rows: Sequence[Row]) -> None:
-            nonlocal writer
-            if writer is None:  # its schema needs the first rows
-                writer = stack.enter_context(pq.ParquetWriter(path, _parquet_schema(rows, columns, source)))
-            try:
-                writer.write_table(pa.Table.from_pylist(list(rows), schema=writer.schema))
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                problem = f"its values do not fit one type ({error})"
-                raise DataError(source, problem, fix="write .jsonl instead") from None
-
-        yield write
-        if writer is None:
-            write([])
-
-
-def _parquet_schema(rows: Sequence[Row], columns: Sequence[str], source: str) -> Any:
-    """The types of a parquet source, else those of the first rows; a column that is empty so far holds text."""
-    fields = {
-        field.name: field for field in pa.Table.from_pylist(list(rows)).schema if not pa.types.is_null(field.type)
-    }
-    if source != STANDARD and source.endswith(".parquet"):
-        fields |= {field.name: field for field in pq.read_schema(source).remove_metadata()}
-    return pa.schema([fields.get(name) or pa.field(name, pa.string()) for name in columns])
+def _one_column(texts: Iterator[str | None]) -> Iterator[ReadRow]:
+    return (({"text": text}, text) for text in texts)
