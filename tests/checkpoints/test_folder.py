@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,22 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from headstart.checkpoints.folder import Checkpoint, load, save
+from headstart.checkpoints.folder import Checkpoint, check_tokenizer, load, save
 from headstart.config import HEADS, HeadConfig
-from headstart.errors import CheckpointError, ConfigError, HeadstartError, NotFinite, OutputError
+from headstart.errors import (
+    CheckpointError,
+    ConfigError,
+    HeadstartError,
+    ModelError,
+    NotFinite,
+    OutputError,
+    TokenizerError,
+)
+from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, preset, usual_head
+from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.use.classifier import TextClassifier
 
 SMALL = {"vocabulary": 40, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": 16}
 
@@ -257,3 +269,59 @@ def test_sizes_without_end(folder: Path, changes: dict[str, Any], words: str) ->
     change_config(folder, model={**preset("bert-tiny", **SMALL).to_mapping(), **changes})
     with pytest.raises(ConfigError, match=words):
         load(folder)
+
+
+# The tokenizer and the model
+
+
+def with_template(path: Path, **changes: Any) -> Tokenizer:
+    """A small tokenizer whose separator has another id or segment in the template of a pair."""
+    Tokenizer.train(["a good book", "a bad book"], kind="wordpiece", size=40).save(path)
+    description = json.loads((path / "tokenizer.json").read_text())
+    processor = description["post_processor"]
+    processor["pair"][-1]["SpecialToken"]["type_id"] = changes.get("segment", 1)
+    if "id" in changes:
+        processor["special_tokens"]["<separator>"]["ids"] = [changes["id"]]
+    (path / "tokenizer.json").write_text(json.dumps(description))
+    return Tokenizer.load(path)
+
+
+def test_a_template_with_an_id_that_no_token_has(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    with pytest.raises(TokenizerError, match='found the id 4000 in "post_processor", and no token that has it'):
+        with_template(tmp_path / "t", id=4000)
+
+
+def test_a_vocabulary_with_an_id_without_end(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["a good book", "a bad book"], kind="wordpiece", size=40)
+    (tmp_path / "t").mkdir()
+    tokenizer.save(tmp_path / "t")
+    text = (tmp_path / "t" / "tokenizer.json").read_text()
+    description = json.loads(text)
+    description["model"]["vocab"]["book"] = 4_000_000_000  # a list of as many places would take 32 GB
+    (tmp_path / "t" / "tokenizer.json").write_text(json.dumps(description))
+    with pytest.raises(TokenizerError, match="found the id 4,000,000,000 in the vocabulary; expected ids below"):
+        Tokenizer.load(tmp_path / "t")
+
+
+def test_a_tokenizer_with_more_segments_or_tokens_than_the_model(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    tokenizer = with_template(tmp_path / "t", segment=2)
+    config = preset("bert-tiny", **{**SMALL, "vocabulary": tokenizer.size})
+    with pytest.raises(ModelError, match="the tokenizer has 3 segments and the model knows 2: they do not belong"):
+        check_tokenizer(config, tokenizer)
+    check_tokenizer(replace(config, segments=3), tokenizer)
+    check_tokenizer(replace(config, segments=1), tokenizer)
+    with pytest.raises(ModelError, match=f"has {tokenizer.size} tokens and the model knows {tokenizer.size - 1}"):
+        check_tokenizer(replace(config, segments=3, vocabulary=tokenizer.size - 1), tokenizer)
+    model = Model.build(replace(config, segments=3, vocabulary=tokenizer.size - 1), usual_head(config, "classifier"))
+    with pytest.raises(ModelError, match="use the tokenizer that the model was trained with"):
+        TextClassifier(Checkpoint(model, (), tokenizer), "cpu")
+
+
+def test_one_segment_is_that_of_every_token_of_a_pair() -> None:
+    """As in RoBERTa, whatever its tokenizer numbers them."""
+    config = preset("roberta-base", **SMALL)
+    model = Model.build(config).eval()
+    ids, layout = torch.tensor([3, 4, 5, 6]), Flat.from_lengths([4])
+    assert model(ids, layout, torch.tensor([0, 0, 1, 1])).equal(model(ids, layout))

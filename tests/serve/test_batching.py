@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from headstart.batches.examples import EncodedExamples
 from headstart.metrics import Floats
@@ -173,7 +174,7 @@ class TestNeighbours:
     def test_scores_that_are_no_numbers(
         self, batcher: Batcher, served: ServedClassifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headstart.use.classifier.classify", lambda *_, **__: np.array([[np.nan, 0.0]]))
+        monkeypatch.setattr(served.classifier.model, "forward", lambda *_: torch.tensor([[torch.nan, 0.0]]))
         with pytest.raises(Exception, match="no finite numbers"):
             submit(batcher, served, "a").result(30)
 

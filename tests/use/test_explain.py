@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
 import subprocess
@@ -19,7 +20,7 @@ from torch import nn
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import ClassifierConfig, ModelConfig
-from headstart.errors import ConfigError, ModelError, TokenizerError
+from headstart.errors import ConfigError, ModelError, NotFinite, TokenizerError
 from headstart.model.attention import Attention
 from headstart.model.heads import ClassifierHead as Head
 from headstart.model.layout import Flat
@@ -471,3 +472,15 @@ def test_questions_that_have_no_answer(both_ways: TextClassifier) -> None:
 def test_what_a_report_shows_needs_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_path_on_which_the_scores_are_no_numbers(both_ways: TextClassifier) -> None:
+    """The text itself has finite scores, and texts on the way to it do not."""
+    classifier = both_ways
+    model = copy.deepcopy(classifier.model)
+    mask = classifier.tokenizer.mask
+    model.backbone.embeddings.tokens.weight.data[mask] = 3e38
+    damaged = TextClassifier(Checkpoint(model, classifier.class_names, classifier.tokenizer), "cpu")
+    damaged.predict(["a witty tale"])
+    with pytest.raises(NotFinite, match="no finite numbers"):
+        explain(damaged, "a witty tale")

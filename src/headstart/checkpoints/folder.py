@@ -24,7 +24,7 @@ from torch import Tensor
 from headstart import files
 from headstart.checkpoints.keymap import check_keys
 from headstart.config import ClassifierConfig, ModelConfig, read_head
-from headstart.errors import CheckpointError, DataError, NotFinite, shown
+from headstart.errors import CheckpointError, DataError, ModelError, NotFinite, shown
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -124,6 +124,20 @@ def model_folder(folder: Path) -> Path:
     """The folder itself, or the `model` folder inside a run folder."""
     inside = folder / "model"
     return inside if not (folder / CONFIG).exists() and (inside / CONFIG).is_file() else folder
+
+
+def check_tokenizer(config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Raise where a tokenizer gives tokens or segments that the model has no vector for."""
+    if tokenizer.size > config.vocabulary:
+        raise ModelError(
+            f"the tokenizer has {tokenizer.size:,} tokens and the model knows {config.vocabulary:,}: they do not "
+            "belong together; use the tokenizer that the model was trained with"
+        )
+    if 1 < config.segments < tokenizer.segments:  # a single one is that of every token
+        raise ModelError(
+            f"the tokenizer has {tokenizer.segments} segments and the model knows {config.segments}: they do not "
+            "belong together; use the tokenizer that the model was trained with"
+        )
 
 
 def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> Model:

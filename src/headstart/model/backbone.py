@@ -41,8 +41,9 @@ class Embeddings(nn.Module):
             x = x + self.sinusoids[position]
         if self.positions is not None:
             x = x + self.positions(position + self.offset)
-        if self.segments is not None:  # a single text is all segment 0
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        if self.segments is not None:  # a single text is all segment 0; with one row (RoBERTa) a pair is as well
+            one = segments is None or self.segments.num_embeddings == 1
+            x = x + (self.segments.weight[0] if one else self.segments(segments))
         if self.norm is not None:
             x = self.norm(x)
         return self.dropout(x)

@@ -21,9 +21,9 @@ import torch
 from headstart.batches.batch import pick_window
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.folder import Checkpoint
+from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import ClassifierConfig
-from headstart.errors import ConfigError, ModelError
+from headstart.errors import ConfigError
 from headstart.files import write_text
 from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
@@ -266,14 +266,10 @@ def open_base(settings: FinetuneSettings) -> Checkpoint:
         config = replace(PRESETS[settings.init], vocabulary=own.size)
         return Checkpoint(Model.empty(config), tokenizer=own)
     checkpoint = open_model(settings.init)
-    tokenizer, vocabulary = own or checkpoint.tokenizer, checkpoint.model.config.vocabulary
+    tokenizer = own or checkpoint.tokenizer
     if tokenizer is None:
         raise ConfigError("finetune", [f"{settings.init} has no tokenizer of its own: add --tokenizer"])
-    if tokenizer.size > vocabulary:
-        raise ModelError(
-            f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {vocabulary}: "
-            "they do not belong together"
-        )
+    check_tokenizer(checkpoint.model.config, tokenizer)
     return Checkpoint(checkpoint.model, tokenizer=tokenizer)
 
 

@@ -13,9 +13,9 @@ from headstart.batches.batch import Batches, pick_window
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.folder import Checkpoint
+from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import Direction, ModelConfig, read_pairs
-from headstart.errors import ConfigError, ModelError
+from headstart.errors import ConfigError
 from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.model.presets import PRESETS, usual_head
@@ -121,10 +121,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
     if settings.init is not None:
         checkpoint = open_model(settings.init)
         model, tokenizer = checkpoint.model, _tokenizer(settings, store, checkpoint.tokenizer)
-        if tokenizer.size > model.config.vocabulary:
-            raise ModelError(
-                f"the tokenizer has {tokenizer.size} pieces and the model a vocabulary of {model.config.vocabulary}"
-            )
+        check_tokenizer(model.config, tokenizer)
         if model.head_config is None or model.head_config.kind != kind:
             model = model.with_head(usual_head(model.config, kind))
         return model, tokenizer

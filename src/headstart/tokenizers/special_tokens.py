@@ -47,7 +47,12 @@ def find_layouts(tokenizer: tokenizers.Tokenizer) -> tuple[Layout, Layout | None
     if processor is None:
         return (("A", 0),), None
     text = tokenizers.Tokenizer(models.WordLevel({"text": 0}, unk_token="text")).encode("text")
-    return _layout(processor.process(text)), _layout(processor.process(text, text))
+    layouts = _layout(processor.process(text)), _layout(processor.process(text, text))
+    known = set(tokenizer.get_vocab().values())
+    for part, _ in (*layouts[0], *layouts[1]):
+        if isinstance(part, int) and part not in known:
+            raise ValueError(f'found the id {part} in "post_processor", and no token that has it')
+    return layouts
 
 
 def _layout(encoding: Encoding) -> Layout:

@@ -30,15 +30,19 @@ from headstart.tokenizers.sentencepiece_model import SPACE
 from headstart.tokenizers.special_tokens import NAMES, find_layouts
 from headstart.tokenizers.train import train_tokenizer
 
+LARGEST = 10_000_000  # tokens, as many as a model can know
+
 
 class Tokenizer:
     """Text to ids and back. Make one with `Tokenizer.load` or `Tokenizer.train`."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._description: dict[str, Any] = json.loads(tokenizer.to_str())
         self._ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         self.size = 1 + max(self._ids.values(), default=-1)
+        if self.size > LARGEST:
+            raise TokenizerError(f"found the id {self.size - 1:,} in the vocabulary; expected ids below {LARGEST:,}")
+        self._description: dict[str, Any] = json.loads(tokenizer.to_str())  # goes through all ids up to the largest
         self.start = self._special("start")
         self.end = self._special("end")
         self.pad = self._special("pad")
@@ -146,6 +150,11 @@ class Tokenizer:
             wrapped.extend(tokens)
             segments.extend([segment] * len(tokens))
         return wrapped, segments
+
+    @property
+    def segments(self) -> int:
+        """How many segments `wrap` tells apart."""
+        return 1 + max(segment for layout in self._layouts for _, segment in layout or ())
 
     @property
     def wrapping_tokens(self) -> list[int]:

@@ -20,7 +20,7 @@ import torch
 
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.folder import Checkpoint
+from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import ClassifierConfig
 from headstart.errors import ConfigError, ModelError
 from headstart.metrics import Floats, Scores, score, softmax
@@ -63,6 +63,7 @@ class TextClassifier:
             raise ModelError(f"{where} {kind}, and no classifier: `headstart finetune` makes one of it")
         if checkpoint.tokenizer is None:
             raise ModelError(f"{where} has no tokenizer, so texts cannot be read: import it with one")
+        check_tokenizer(checkpoint.model.config, checkpoint.tokenizer)
         self.parallel = parallel
         self.device = pick_device(device, parallel)
         self.model = checkpoint.model.to(self.device).eval()

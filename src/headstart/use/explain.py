@@ -32,7 +32,7 @@ from headstart.model.attention import Attention, plain_attention, square_mask
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.reading.examples import Text
-from headstart.training.inference import check_finite, classify
+from headstart.training.inference import classify
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explanation import METHODS, AttentionMaps, Explanation, Faithfulness, Method
 from headstart.use.integrated_gradients import integrated_gradients, this_thread_only
@@ -67,7 +67,6 @@ def explain(
         weights, completeness = integrated_gradients(classifier, tokenized, number)
     else:
         weights = occlusion(classifier, tokenized, number)
-    check_finite(weights)  # a gradient may overflow where the logits do not
     return Explanation(
         text=text,
         label=names[number],

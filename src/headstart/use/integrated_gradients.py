@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headstart.metrics import Floats
 from headstart.model.layout import Flat
-from headstart.training.inference import tokens_for
+from headstart.training.inference import check_finite, tokens_for
 from headstart.use.classifier import TextClassifier
 from headstart.use.explanation import Completeness
 from headstart.use.words import TokenizedText
@@ -45,6 +45,7 @@ class _Path:
     def logits(self, positions: Sequence[float]) -> dict[float, float]:
         """The label's logit at each position."""
         logits = [logit for batch in self._batches(positions) for logit in self._logits(batch).tolist()]
+        check_finite(logits)
         return dict(zip(positions, logits, strict=True))
 
     @torch.enable_grad()
@@ -54,7 +55,9 @@ class _Path:
         for batch in self._batches(positions):
             [gradient] = torch.autograd.grad(self._logits(batch.requires_grad_()).sum(), batch)
             parts.append((gradient * self.direction).sum(-1).double().cpu().numpy())
-        return np.concatenate(parts)
+        gradients = np.concatenate(parts)
+        check_finite(gradients)  # one may overflow where the logits do not
+        return gradients
 
     def _batches(self, positions: Sequence[float]) -> Iterator[Tensor]:
         """(n, L, D) embeddings, as many positions at once as suit the device."""
