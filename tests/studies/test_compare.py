@@ -27,7 +27,8 @@ from headstart.runs.run import RunFolder
 from headstart.studies import study as module
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
-from headstart.studies.settings import CompareSettings
+from headstart.studies.settings import CompareSettings, FinetuneSettings
+from headstart.tokenizers.load import read_tokenizer
 from tests.studies.example_data import write_reviews
 
 
@@ -190,6 +191,21 @@ def test_answers_together_with_the_linear_model(world: Path, base: Path, tmp_pat
     assert any("full+tfidf" in sentence for sentence in found.verdict)
     assert compare(given, tmp_path / "study") == found
     assert Comparison.from_json(found.to_json()) == found
+
+
+def test_a_base_is_read_once_and_no_run_changes_it(world: Path, base: Path, tmp_path: Path) -> None:
+    """Six runs of three arms; each gives what it gives by itself."""
+    with mock.patch("headstart.tokenizers.tokenizer.read_tokenizer", wraps=read_tokenizer) as read:
+        study = open_study(settings(world, base, epochs=1), tmp_path / "study")
+        run_study(study)
+    assert read.call_count == 1
+    trained = [run for run in study.runs if run.by_steps]
+    assert [run.title for run in trained[-3:]] == [
+        f"{mode}, 120 labels, seed 1" for mode in ("scratch", "frozen", "full")
+    ]
+    for run in trained[-3:]:
+        alone = finetune(FinetuneSettings.from_mapping(run.settings, run.title), tmp_path / run.folder.name)
+        assert RunFolder(run.folder).result_json()["test"] == alone["test"]
 
 
 def without_times(comparison: Comparison) -> Comparison:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow
 import pyarrow.parquet
@@ -27,6 +28,7 @@ from headstart.studies.axes import Axis, read_axes
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.studies.sweep import sweep
 from headstart.studies.trials import TrialRunner, read_outcome
+from headstart.tokenizers.load import read_tokenizer
 from headstart.tokenizers.tokenizer import Tokenizer
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "feed_forward": 48, "window": 32}
@@ -242,6 +244,14 @@ def test_the_best_is_chosen_on_valid_and_test_has_no_part_in_it(
     assert found[0].test["accuracy"] == 1.0
     assert found[3].error == "the loss became nan at step 2"
     assert [p.parent.name for p in (tmp_path / "s" / "runs").glob("*/model")] == [Path(found[1].run).name]
+
+
+def test_a_base_is_read_once_for_all_trials(world: Path, base: Path, tmp_path: Path) -> None:
+    """And once before them, to check it."""
+    with mock.patch("headstart.tokenizers.tokenizer.read_tokenizer", wraps=read_tokenizer) as read:
+        record = sweep(settings(world, base, steps=1, grid=("lr=0.01,0.02,0.03",)), tmp_path / "sweep")
+    assert len(record["trials"]) == 3
+    assert read.call_count == 2
 
 
 def test_of_equal_accuracies_the_lower_loss_is_best() -> None:

@@ -11,6 +11,7 @@ from headstart.batches.batch import pick_window
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_pairs
 from headstart.errors import ConfigError, did_you_mean
+from headstart.model.model import Model
 from headstart.model.presets import PRESETS
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
@@ -82,7 +83,7 @@ def open_bases(settings: CompareSettings) -> dict[str, Base]:
         if name in bases:
             raise ConfigError("compare", [f"two bases are named {name!r}: name them apart with --init NAME=FOLDER"])
         is_preset = init in PRESETS and not Path(init).is_dir()
-        base = open_base(FinetuneSettings(data=settings.data, init=init, tokenizer=settings.tokenizer, mode="scratch"))
+        base = open_base(init, settings.tokenizer, "scratch")
         assert base.tokenizer is not None
         architecture = {"config": base.model.config.to_mapping(), "tokenizer": base.tokenizer.fingerprint}
         bases[name] = Base(init, not is_preset, base_fingerprint(init), settings_key(architecture), base)
@@ -142,4 +143,4 @@ def check_arms(settings: CompareSettings, arms: Sequence[Arm], bases: Mapping[st
         assert arm.base is not None
         model, finetune_settings = bases[arm.base].checkpoint.model, arm_settings(settings, arm, bases)
         pick_window(finetune_settings.window, model.config)
-        build_classifier(model, finetune_settings, classes)
+        build_classifier(Model.empty(model.config, model.head_config), finetune_settings, classes)

@@ -100,6 +100,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
         ),
         searches=tuple(_searches(settings, arms, bases, splits, folder)),
         deadline=began + (math.inf if settings.seconds is None else settings.seconds),
+        bases={(base.init, settings.tokenizer): base.checkpoint for base in bases.values()},
     )
 
 

@@ -7,6 +7,7 @@ scratch   fresh weights throughout: what the pretraining is to be compared with
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import time
@@ -73,6 +74,7 @@ def finetune(
     out: str | Path,
     *,
     splits: Mapping[str, Examples] | None = None,
+    base: Checkpoint | None = None,
     resume: bool = False,
     keep_model: bool = True,
     on_event: OnEvent | None = None,
@@ -81,15 +83,18 @@ def finetune(
 ) -> dict[str, Any]:
     """Run it, write the run folder (with the weights, if `keep_model`), and return what `result.json` holds.
 
-    `splits` are the texts, where they are read already.
+    `splits` are the texts and `base` is what `open_base` gives, where they are read already; neither is changed.
     """
     device = pick_device(settings.device, parallel)
-    base = open_base(settings)
+    if base is None:
+        base = open_base(settings.init, settings.tokenizer, settings.mode)
+    else:
+        base = replace(base, model=copy.deepcopy(base.model))
     assert base.tokenizer is not None
     training, held_out = settings, None
     if settings.refit and not settings.is_probe:
         splits = read_splits(settings, log) if splits is None else splits
-        held_out = _train_without_valid(settings, Path(out), splits, on_event, log, parallel)
+        held_out = _train_without_valid(settings, Path(out), splits, base, on_event, log, parallel)
         training = replace(settings, weights="last", epochs=_best_epoch(settings, held_out))
         splits = {**splits, "train": Examples((*splits["train"].rows, *splits["valid"].rows))}
     data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
@@ -123,6 +128,7 @@ def _train_without_valid(
     settings: FinetuneSettings,
     out: Path,
     splits: Mapping[str, Examples],
+    base: Checkpoint,
     on_event: OnEvent | None,
     log: Callable[[str], None],
     parallel: Parallel,
@@ -131,7 +137,10 @@ def _train_without_valid(
     folder = out.parent / ".without-valid" / out.name
     parts = {name: splits[name] for name in ("train", "valid")}
     alone = replace(settings, refit=None)
-    finetune(alone, folder, splits=parts, resume=True, keep_model=False, on_event=on_event, log=log, parallel=parallel)
+    finetune(
+        alone, folder, splits=parts, base=base, resume=True, keep_model=False, on_event=on_event, log=log,
+        parallel=parallel,
+    )  # fmt: skip
     return RunFolder(folder)
 
 
@@ -252,23 +261,22 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
     return model.freeze() if settings.mode == "frozen" else model
 
 
-def open_base(settings: FinetuneSettings) -> Checkpoint:
+def open_base(init: str, tokenizer_path: str | None, mode: str) -> Checkpoint:
     """The model to start from, with a tokenizer; a preset has an architecture and nothing else."""
-    own = None if settings.tokenizer is None else Tokenizer.load(settings.tokenizer)
-    if settings.init in PRESETS and not Path(settings.init).is_dir():
-        if settings.mode != "scratch":
+    own = None if tokenizer_path is None else Tokenizer.load(tokenizer_path)
+    if init in PRESETS and not Path(init).is_dir():
+        if mode != "scratch":
             raise ConfigError(
-                "finetune",
-                [f"init {settings.init!r} is a preset without weights: use --mode scratch, or a model folder"],
+                "finetune", [f"init {init!r} is a preset without weights: use --mode scratch, or a model folder"]
             )
         if own is None:
-            raise ConfigError("finetune", [f"init {settings.init!r} is a preset without a tokenizer: add --tokenizer"])
-        config = replace(PRESETS[settings.init], vocabulary=own.size)
+            raise ConfigError("finetune", [f"init {init!r} is a preset without a tokenizer: add --tokenizer"])
+        config = replace(PRESETS[init], vocabulary=own.size)
         return Checkpoint(Model.empty(config), tokenizer=own)
-    checkpoint = open_model(settings.init)
+    checkpoint = open_model(init)
     tokenizer = own or checkpoint.tokenizer
     if tokenizer is None:
-        raise ConfigError("finetune", [f"{settings.init} has no tokenizer of its own: add --tokenizer"])
+        raise ConfigError("finetune", [f"{init} has no tokenizer of its own: add --tokenizer"])
     check_tokenizer(checkpoint.model.config, tokenizer)
     return Checkpoint(checkpoint.model, tokenizer=tokenizer)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import NotFinite, TrainingError
 from headstart.files import write_json
 from headstart.reading.examples import Examples
@@ -65,6 +66,7 @@ class Study:
     plan: Callable[[int, Mapping[str, Mapping[str, Any]]], Sequence[PlannedRun]]  # from seeds and tuned settings
     searches: tuple[ArmSearch, ...]
     deadline: float  # on the clock `time.monotonic`: no run goes on after it
+    bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---
@@ -211,9 +213,7 @@ class Study:
     def _do(self, run: PlannedRun, log: Log) -> bool:
         """One run; where it diverges or runs out of memory, that is recorded and the others go on."""
         if isinstance(run, Trial):
-            splits = {"train": run.fold.train, "valid": run.fold.valid}
-            settings = FinetuneSettings.from_mapping(run.settings, run.title)
-            run_trial(settings, run.folder, splits=splits, keep_model=False, on_event=self._check_time, log=log)
+            self._run_trial(run, log)
             return True
         try:
             if run.arm.mode == "baseline":
@@ -224,6 +224,7 @@ class Study:
                     settings,
                     run.folder,
                     splits=self.splits,
+                    base=self._base(settings),
                     resume=True,
                     keep_model=run.keep_model,
                     on_event=self._check_time,
@@ -234,6 +235,22 @@ class Study:
             return False
         run.failure_file.unlink(missing_ok=True)
         return True
+
+    def _run_trial(self, trial: Trial, log: Log) -> None:
+        settings = FinetuneSettings.from_mapping(trial.settings, trial.title)
+        run_trial(
+            settings,
+            trial.folder,
+            splits={"train": trial.fold.train, "valid": trial.fold.valid},
+            base=self._base(settings),
+            keep_model=False,
+            on_event=self._check_time,
+            log=log,
+        )
+
+    def _base(self, settings: FinetuneSettings) -> Checkpoint | None:
+        """None for an arm that has a tokenizer of its own."""
+        return self.bases.get((settings.init, settings.tokenizer))
 
     def _check_time(self, event: Event) -> None:
         if time.monotonic() > self.deadline:

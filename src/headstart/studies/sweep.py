@@ -84,7 +84,7 @@ def _check(combinations: Iterable[FinetuneSettings], log: Callable[[str], None])
     for settings in different.values():
         try:
             pick_device(settings.device)
-            base = open_base(settings)
+            base = open_base(settings.init, settings.tokenizer, settings.mode)
             assert base.tokenizer is not None
             data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log)
             build_classifier(base.model, settings, len(data.class_names))

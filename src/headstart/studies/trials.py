@@ -8,12 +8,13 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import HeadstartError, MissingExtra, OutputError, is_out_of_memory
 from headstart.files import read_json, write_json
 from headstart.reading.examples import Examples
@@ -23,7 +24,7 @@ from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.sweep import Sweep, Trial, plain, shown
 from headstart.studies.corrections import p_values_against_best
-from headstart.studies.finetune import finetune
+from headstart.studies.finetune import finetune, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.training.driver import open_run
@@ -59,6 +60,7 @@ class TrialRunner:
         self.swept = tuple(axis.name for axis in settings.axes)
         self.record = Sweep("grid" if settings.grid else "search", self.swept, ())
         self.base_fingerprint = cache(base_fingerprint)
+        self._open_base = lru_cache(maxsize=1)(open_base)  # one trial after the other starts from the same
         self._correct_on_valid = cache(lambda folder: read_correct(folder / PREDICTIONS, "valid"))
 
     def folder(self, combination: FinetuneSettings) -> Path:
@@ -72,7 +74,8 @@ class TrialRunner:
 
     def train(self, combination: FinetuneSettings, on_event: OnEvent | None) -> dict[str, Any]:
         """Run it to its end, whatever that is, and return its outcome."""
-        return run_trial(combination, self.folder(combination), on_event=on_event, log=self.log)
+        base = self._open_base(combination.init, combination.tokenizer, combination.mode)
+        return run_trial(combination, self.folder(combination), base=base, on_event=on_event, log=self.log)
 
     def trial(self, combination: FinetuneSettings, outcome: Mapping[str, Any]) -> Trial:
         no_effect = {name for name, other in REPLACED_BY.items() if getattr(combination, other) is not None}
@@ -133,6 +136,7 @@ def run_trial(
     folder: Path,
     *,
     splits: Mapping[str, Examples] | None = None,
+    base: Checkpoint | None = None,
     keep_model: bool = True,
     on_event: OnEvent | None = None,
     log: Callable[[str], None] = lambda text: None,
@@ -145,7 +149,9 @@ def run_trial(
     try:
         with open_run(folder, "finetune", settings.to_mapping(), resume=True):
             pass  # so that its settings are recorded, should it fail before it begins
-        finetune(settings, folder, splits=splits, resume=True, keep_model=keep_model, on_event=on_event, log=log)
+        finetune(
+            settings, folder, splits=splits, base=base, resume=True, keep_model=keep_model, on_event=on_event, log=log
+        )
     except Pruned as pruned:
         ended = {"pruned": pruned.epoch}
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
