@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from headstart.serve import connections, logs
+from headstart.serve import server as server_module
 from headstart.serve.connections import Capacity
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier
@@ -51,6 +52,14 @@ def wait_for_requests(url: str, number: int) -> None:
     """Until so many requests are under way beside the one that asks."""
     while f"headstart_requests_under_way {number + 1}\n" not in httpx.get(f"{url}/metrics").text:
         pass
+
+
+def is_listening(url: str) -> bool:
+    try:
+        with clients(url, 1):
+            return True
+    except ConnectionRefusedError:
+        return False
 
 
 def predict(url: str) -> int:
@@ -150,6 +159,48 @@ class TestTheEnd:
             wait_for_requests(url, 20 if data else 0)
             server.handle_exit(signal.SIGTERM, None)
             assert all(is_closed(wire) for wire in wires)
+
+    def test_who_has_connected_before_is_refused_in_words(
+        self, served: ServedClassifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(server_module, "LINGER", 20.0)
+        with in_a_thread([served], Limits()) as (server, url), clients(url, 2) as wires:
+            while len(server.server_state.connections) < 2:
+                pass
+            server.handle_exit(signal.SIGTERM, None)
+            while is_listening(url):
+                pass
+            for wire in wires:
+                wire.sendall(HEALTH)
+                assert wire.recv(65536).startswith(b"HTTP/1.1 503")
+
+    def test_who_was_not_accepted_yet_is_refused_in_words(
+        self, served: ServedClassifier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with ExitStack() as stack:
+            server, url = stack.enter_context(in_a_thread([served], Limits()))
+            made: list[socket.socket] = []
+
+            async def connect_and_end(_: int) -> bool:
+                """In the event loop, which so has no time to accept it before the end."""
+                made.extend(stack.enter_context(clients(url, 3, HEALTH)))
+                server.handle_exit(signal.SIGTERM, None)
+                return True
+
+            monkeypatch.setattr(server, "on_tick", connect_and_end)
+            while len(made) < 3:
+                pass
+            for wire in made:
+                assert wire.recv(65536).startswith(b"HTTP/1.1 503")
+
+    def test_a_long_body_is_refused_in_words(self, served: ServedClassifier) -> None:
+        """Not while it is sent: its sender would see a broken connection, and no answer."""
+        head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5000000\r\n\r\n"
+        with in_a_thread([served], Limits()) as (server, url), clients(url, 1, SLOW_BODY):
+            wait_for_requests(url, 1)
+            server.handle_exit(signal.SIGTERM, None)
+            with clients(url, 1, head + b" " * 5_000_000) as (wire,):
+                assert wire.recv(65536).startswith(b"HTTP/1.1 503")
 
 
 class TestTheLog:

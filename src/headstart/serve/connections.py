@@ -76,6 +76,11 @@ class Connections(ServerState):
             if isinstance(connection, Connection) and now - connection.since > connection.longest:
                 self._close(connection)
 
+    def end_idle(self) -> None:
+        for connection in list(self.waiting):
+            if connection.phase == "headers":
+                connection.end()
+
     def close_all(self) -> None:
         for connection in list(self.connections):
             connection.transport.abort()
@@ -90,6 +95,7 @@ class Connection(H11Protocol):
 
     server_state: Connections
     since = 0.0
+    _ended = False
     _noted: tuple[Phase, object] | None = None
 
     @property
@@ -113,7 +119,15 @@ class Connection(H11Protocol):
         self.server_state.make_room(self)
         self._note_phase()
 
+    def end(self) -> None:
+        """Tell the client that no answer will come; it closes, and what it sends meanwhile is not looked at."""
+        if not self.transport.is_closing():
+            self._ended = True
+            self.transport.write_eof()
+
     def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
         super().data_received(data)
         self._note_phase()
 

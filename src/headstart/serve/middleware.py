@@ -79,6 +79,11 @@ class LimitMiddleware:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, began: float) -> None:
         try:
             self._check_admission(scope)
+        except ApiError as error:
+            await _drain(scope, receive)
+            await error_response(error)(scope, receive, send)
+            return
+        try:
             body = await self._read_body(scope, receive, began)
         except ApiError as error:
             await error_response(error)(scope, receive, send)
@@ -134,9 +139,10 @@ class LimitMiddleware:
             raise ApiError(408, "body_too_slow", text, headers={"Connection": "close"}) from None
         if not too_long:
             return bytes(body)
-        if more and (body or "expect" not in headers):  # a sender that expects a 100 has sent nothing yet
+        if more:
+            started = bool(body)
             body.clear()
-            await _drain(receive)
+            await _drain(scope, receive, started)
         text = f"the body is longer than {limit:,} bytes: send fewer texts at once"
         raise ApiError(413, "body_too_long", text, headers={"Connection": "close"})
 
@@ -145,8 +151,10 @@ def error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.to_json(), error.status, error.headers)
 
 
-async def _drain(receive: Receive) -> None:
-    """Read and discard: closing the connection on a sender would lose the answer."""
+async def _drain(scope: Scope, receive: Receive, started: bool = False) -> None:
+    """Read a body and discard it: closing the connection on a sender would lose the answer."""
+    if not started and "expect" in Headers(scope=scope):  # who waits for a 100 has sent nothing yet
+        return
     size = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):

@@ -7,6 +7,7 @@ import math
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -23,7 +24,7 @@ from headstart.serve.state import ServerState
 BACKLOG = 1024  # connections that the system holds until they are accepted
 GRACE = 2.0  # seconds from a signal until connections that wait for their clients are closed
 LONGEST = 5.0  # seconds from a signal until nothing is answered any more
-FLUSH = 1.0  # seconds in which the last answers are read
+LINGER = 0.25  # seconds for clients that have just connected, and again for those that have just been answered
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -90,5 +91,34 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(FLUSH, self.server_state.close_all)
+        """Refuse who has just connected, and close what is open so that no client sees its connection reset.
+
+        The system resets a connection that is closed while it has something to read, or has not been accepted.
+        """
+        if not self.force_exit:
+            await self._stop_listening(sockets or [])
+            await self._wait_for_clients()  # a request may be on its way: it gets a 503
+            self.server_state.end_idle()
+            await self._wait_for_clients()  # until they have read the end
+        self.server_state.close_all()
         await super().shutdown(sockets)
+
+    async def _stop_listening(self, listeners: list[socket.socket]) -> None:
+        accepted: list[socket.socket] = []
+        with suppress(OSError):  # where there is none to accept
+            for listener in listeners:
+                while len(accepted) < BACKLOG:
+                    accepted.append(listener.accept()[0])
+        for server in self.servers:
+            server.close()
+        for accepted_one in accepted:
+            accepted_one.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._connection, accepted_one)
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
+
+    async def _wait_for_clients(self) -> None:
+        end = time.monotonic() + LINGER
+        while self.server_state.connections and time.monotonic() < end and not self.force_exit:
+            await asyncio.sleep(0.01)
