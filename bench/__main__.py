@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 CASES = {
-    "help": "CPU seconds of `headstart --help`, against those of importing torch",
+    "help": "CPU seconds of `headstart --help` and of a cold `predict`, against those of importing torch",
     "tokens": "a corpus into ids, against datasets.map with as many processes",
     "predict": "texts a second, against the pipeline of transformers",
     "serve": "the service under load, against predict offline",
