@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy() -> None:
         "from headstart.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'pyarrow', 'tokenizers', 'sklearn', 'scipy', 'matplotlib', 'transformers'}\n"
+        "heavy = set('torch numpy pyarrow tokenizers sklearn scipy matplotlib rich transformers'.split())\n"
         "print(sorted(heavy & sys.modules.keys()), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

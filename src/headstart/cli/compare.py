@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from headstart import demo
 from headstart.cli import options
@@ -24,6 +23,7 @@ from headstart.wording import parts_of, two_digits
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from headstart.runs.comparison import Comparison
 
@@ -76,6 +76,8 @@ compare_command = options.command(CompareSettings, options.LABELLED, [_OUT, opti
 
 def show(comparison: Comparison) -> None:
     """The tables and the verdict."""
+    from rich.text import Text
+
     screen = console()
     tables = (scores_table(comparison, screen.width), differences_table(comparison), budgets_table(comparison))
     for rows in (*tables, tuning_table(comparison)):
@@ -87,6 +89,8 @@ def show(comparison: Comparison) -> None:
 
 def _emphasised(paragraph: str) -> Text:
     """A paragraph of the verdict, with what is emphasised in bold; without a terminal it is plain."""
+    from rich.text import Text
+
     return Text.assemble(*((part, "bold" if strong else "") for part, strong in parts_of(paragraph)))
 
 

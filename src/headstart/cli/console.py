@@ -9,21 +9,26 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, RenderableType
-from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
     from headstart.reading.skipped import SkippedRows
 
 
 def console() -> Console:
     """Standard output, with text as it is (no markup); wide enough in a pipe that no table is folded."""
+    from rich.console import Console
+
     width, colors = (None, "auto") if sys.stdout.isatty() else (140, None)
     return Console(width=width, color_system=colors, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
 
 
 def table(*columns: str, rows: Iterable[Iterable[RenderableType]] = (), title: str | None = None) -> Table:
     """A table; a column whose name begins with `>` is right-aligned, as numbers are."""
+    from rich.table import Table
+
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in columns:
         result.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")

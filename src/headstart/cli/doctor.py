@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
@@ -19,6 +16,9 @@ from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowR
 from headstart.wording import plural
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from headstart.reading.examples import Examples
 
 COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
@@ -51,6 +51,8 @@ def doctor(
 
     Findings are no failure: the exit code is 0 whenever the set could be read.
     """
+    from rich.console import Console
+
     from headstart.doctor import clean as cleaning
     from headstart.doctor.examine import examine
     from headstart.reading.examples import read_examples
@@ -130,6 +132,9 @@ def _lengths(lengths: Lengths) -> str:
 
 
 def _entry(finding: Finding, folder: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=max(map(len, COLOURS)))
     grid.add_column(overflow="fold")

@@ -6,10 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.cells import set_cell_size
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
 
 from headstart.cli.console import console, print_json, table
 from headstart.cli.imports import heavy_imports
@@ -18,6 +14,8 @@ from headstart.errors import ConfigError
 from headstart.wording import plural
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from headstart.use.explanation import AttentionMaps, Explanation
 
 TOP = 10  # words in the table
@@ -77,6 +75,8 @@ def _in_range(name: str, value: int | None, most: int) -> None:
 
 def _show(screen: Console, explanation: Explanation) -> None:
     """The text in colours, and the same in numbers for those who see none."""
+    from rich.text import Text
+
     from headstart.report.explanation import SLIGHT, greatest, notes, text_spans
     from headstart.report.html import printable
 
@@ -101,15 +101,17 @@ def _show(screen: Console, explanation: Explanation) -> None:
     screen.print("", *notes(explanation), sep="\n")
 
 
-def _style(weight: float, strength: float) -> Style:
+def _style(weight: float, strength: float) -> str:
     """Dark letters on a pale ground or light ones on a deep one, whatever the terminal's own colours are."""
     pale, deep = BLUES if weight > 0 else ORANGES
     ground = [round(a + (b - a) * strength) for a, b in zip(pale, deep, strict=True)]
-    return Style.parse(f"{'white' if strength > 0.6 else 'black'} on rgb({ground[0]},{ground[1]},{ground[2]})")
+    return f"{'white' if strength > 0.6 else 'black'} on rgb({ground[0]},{ground[1]},{ground[2]})"
 
 
 def _show_map(screen: Console, maps: AttentionMaps, layer: int, head: int) -> None:
     """One head's map in shades, as many tokens as the terminal is wide; what lies ahead in a causal model is empty."""
+    from rich.cells import set_cell_size
+
     from headstart.report.explanation import shades, shortened
 
     fits = min(len(maps.tokens), (screen.width - NAMES - 4) // 2)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
 
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
@@ -18,6 +17,8 @@ from headstart.studies.settings import SweepSettings
 from headstart.wording import size
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from headstart.runs.sweep import Sweep, Trial
 
 GAP = 2  # blanks between two columns of a table

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.status import Status
 
 from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
@@ -19,6 +17,8 @@ from headstart.errors import ConfigError, TokenizerError
 from headstart.wording import plural, size
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from headstart.reading.documents import Document
     from headstart.store.store import Store
     from headstart.store.writer import Progress
@@ -47,6 +47,8 @@ def train(
 
     The same text gives the same tokenizer.json each time, byte for byte.
     """
+    from rich.console import Console
+
     from headstart.reading.documents import read_documents
     from headstart.tokenizers.load import FILE
     from headstart.tokenizers.tokenizer import Tokenizer
@@ -166,6 +168,7 @@ class _ProgressBar:
     """Draws the progress of a store, where it is wanted and stderr is a terminal, and remembers what came last."""
 
     def __init__(self, wanted: bool) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         screen, columns = Console(stderr=True), (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

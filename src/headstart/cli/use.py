@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headstart.cli.console import console, log, print_json, silent, skipped_rows, table
 from headstart.cli.imports import heavy_imports
@@ -72,6 +71,8 @@ def predict(
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     """A counter on a terminal, a line every few seconds elsewhere."""
+    from rich.console import Console
+
     screen, last = Console(stderr=True, quiet=quiet), time.monotonic()
     with screen.status("reading") as status:  # shows nothing where stderr is no terminal
 
