@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from pyarrow import parquet
 from safetensors.torch import save_file
 from tokenizers.models import WordLevel
 
-from headstart.errors import CheckpointError, OutputError
-from headstart.files import new_file, new_folder
+from headstart import files
+from headstart.errors import CheckpointError, DataError, OutputError
+from headstart.files import new_file, new_folder, read_json, read_text
 from tests.full_disk import full_disk
 from tokenizers import Tokenizer
 
@@ -108,3 +110,24 @@ def test_a_place_that_cannot_be(tmp_path: Path, make: type) -> None:
         with pytest.raises(OutputError, match="cannot write"), make(path):
             pass
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+# Files that are read whole
+
+
+def test_a_pipe_or_a_device_is_no_file_of_settings(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(DataError, match="a FIFO or a device, expected a regular file"):
+            read_json(tmp_path / name)
+
+
+def test_a_file_of_settings_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", 20)
+    (tmp_path / "a.json").write_text('{"width": 1234567}\n\n\n')
+    with pytest.raises(DataError, match="larger than 20 B, the most that is read"):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text('{"width": 1234567}\r\n')
+    assert read_json(tmp_path / "a.json") == {"width": 1234567}
+    assert read_text(tmp_path / "a.json") == '{"width": 1234567}\n'

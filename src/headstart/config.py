@@ -24,6 +24,7 @@ from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from headstart.errors import ConfigError, did_you_mean, shown
+from headstart.files import read_text
 
 Direction = Literal["causal", "bidirectional"]
 Positions = Literal["sinusoidal", "learned", "rotary", "relative", "none"]
@@ -294,7 +295,7 @@ def read_head(mapping: Mapping[str, Any], where: str) -> HeadConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain data, or a ConfigError that names the file and the place."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise ConfigError(str(path), ["there is no such file"]) from None
     except (ValueError, RecursionError, OSError) as error:  # a number of 5,000 digits is a plain ValueError

@@ -15,17 +15,19 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
 from headstart.errors import DataError, HeadstartError, OutputError
+from headstart.wording import reason, size
 
 try:
     import fcntl
 except ImportError:  # not on Windows: there, two commands on one folder are not kept apart
     fcntl = None  # type: ignore[assignment]
 
+MAX_WHOLE = 1 << 28  # bytes of a file of settings, results or a vocabulary
 LOCK = ".lock"  # in a folder that one process at a time may write
 
 
@@ -86,12 +88,26 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # not on Windows, where no FIFO has a name in a folder
 
 
+def read_whole(path: Path) -> bytes:
+    """The bytes of a file that is held in memory as a whole; an OSError where it is no file, or too large for that."""
+    with open_regular(path) as file:
+        content = file.read(MAX_WHOLE + 1)
+    if len(content) > MAX_WHOLE:
+        raise OSError(errno.EFBIG, f"it is larger than {size(MAX_WHOLE)}, the most that is read of such a file")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """The same as text."""
+    return TextIOWrapper(BytesIO(read_whole(path)), encoding="utf-8").read()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(path, f"it cannot be read as JSON: {error}") from None
+        raise DataError(path, f"it cannot be read as JSON: {reason(error)}") from None
     if not isinstance(value, dict):
         raise DataError(path, f"it holds a {type(value).__name__}, and an object was expected")
     return value

@@ -56,6 +56,8 @@ def skipped_rows(skip_bad: bool, log: Callable[[str], None] = log) -> Iterator[S
     from headstart.reading.skipped import SkippedRows, summary_lines
 
     skipped = SkippedRows() if skip_bad else None
-    yield skipped
-    for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
-        log(line)
+    try:
+        yield skipped
+    finally:  # where nothing is left, they say why
+        for line in summary_lines(skipped.count, skipped.lines) if skipped else ():
+            log(line)

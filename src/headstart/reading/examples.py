@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headstart.errors import DataError
 from headstart.reading.columns import choose_columns
-from headstart.reading.lines import base_suffix, check_suffix, decode, decode_line, open_bytes, read_lines, read_text
+from headstart.reading.lines import base_suffix, check_suffix, decode, decode_line, open_bytes, read_lines, whole_text
 from headstart.reading.pieces import companion, decode_pieces, piece_file, raw_lines
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows, raise_or_skip
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
@@ -194,7 +194,7 @@ class _Reader:
         """A folder for each label, a file for each text."""
 
         def parse(line: int, path: Path) -> Example:
-            return Example(read_text(path).strip(), as_label(path.parent.name), None, str(path), line)
+            return Example(whole_text(path).strip(), as_label(path.parent.name), None, str(path), line)
 
         for folder, files in class_folders(self.path).items():
             if not files:

@@ -37,5 +37,5 @@ def expansion_limit(size_on_disk: int) -> int:
 
 def too_large(path: Path, limit: int) -> DataError:
     """The error for a file that unpacks to more than its limit."""
-    problem = f"it unpacks to more than {size(limit)}, the most that a file of its size may ({MAX_EXPANSION} times)"
+    problem = f"it unpacks to more than {size(limit)}, the most that a file of its size may hold"
     return DataError(path, problem, fix="if you trust it, unpack it and give its texts as they are")

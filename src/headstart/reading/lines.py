@@ -18,6 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -142,10 +143,12 @@ class _Decompressed(io.RawIOBase):
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
     """The lines of a stream with their ends; of one above `MAX_LINE` so much that `decode` refuses it, and no more."""
-    while raw := stream.readline(limits.MAX_LINE + 1):
+    most = limits.MAX_LINE + 1
+    pieces = iter(partial(stream.readline, most), b"")
+    for raw in pieces:
         yield raw
-        while len(raw) > limits.MAX_LINE and not raw.endswith(b"\n"):
-            raw = stream.readline(limits.MAX_LINE + 1)
+        while len(raw) == most and not raw.endswith(b"\n"):
+            raw = next(pieces, b"")
 
 
 def decode(raw: bytes, path: Path, line: int) -> str:
@@ -187,7 +190,7 @@ def read_lines(path: Path, skipped: SkippedRows | None = None) -> Generator[tupl
         yield from parse_rows(lambda line, raw: (line, decode_line(raw, path, line)), numbered, skipped)
 
 
-def read_text(path: Path) -> str:
+def whole_text(path: Path) -> str:
     """A file as one text, lines separated by "\\n"."""
     lines, length = [], 0
     with open_bytes(path) as stream:

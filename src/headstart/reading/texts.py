@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from headstart.errors import DataError
 from headstart.reading.examples import class_folders, example_suffix, split_label
-from headstart.reading.lines import bounded_lines, decode_line, open_bytes, read_lines, read_text
+from headstart.reading.lines import bounded_lines, decode_line, open_bytes, read_lines, whole_text
 from headstart.reading.pieces import decode_pieces, piece_file
 from headstart.reading.skipped import SkippedRows, parse_rows, raise_or_skip
 
@@ -25,7 +25,7 @@ def stream_texts(path: Path, log: Callable[[str], None], skipped: SkippedRows | 
     suffix = example_suffix(path)
     if not suffix:
         files = ((1, file) for files in class_folders(path).values() for file in files)
-        return parse_rows(lambda _, file: read_text(file).strip(), files, skipped)
+        return parse_rows(lambda _, file: whole_text(file).strip(), files, skipped)
     if suffix != ".txt":
         return _file_texts(piece_file(path, suffix), skipped, lambda pieces, line: decode_pieces(pieces))
     if not _has_labels(path):

@@ -19,6 +19,7 @@ from typing import Any
 
 import tokenizers
 from headstart.errors import HeadstartError, TokenizerError
+from headstart.files import read_text, read_whole
 from headstart.tokenizers.sentencepiece_model import Kind, parse_sentencepiece, to_tokenizers
 from headstart.tokenizers.special_tokens import NAMES, add_post_processor
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
@@ -80,7 +81,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_bytes())
+    value = json.loads(read_whole(path))
     if not isinstance(value, dict):
         raise ValueError(f"found a JSON {type(value).__name__} and no object")
     return value
@@ -101,7 +102,7 @@ def _read_json(path: Path) -> tokenizers.Tokenizer:
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     """BERT's vocab.txt: one piece a line, the id is the number of the line."""
     with reading(path, "one piece a line, as in BERT's vocab.txt"):
-        ids = {piece: number for number, piece in enumerate(path.read_text(encoding="utf-8").split("\n")) if piece}
+        ids = {piece: number for number, piece in enumerate(read_text(path).split("\n")) if piece}
     config = path.with_name("tokenizer_config.json")
     with reading(config, "the settings of a tokenizer, as transformers writes them"):
         settings = _json_object(config) if config.exists() else {}
@@ -145,7 +146,7 @@ def _read_byte_level(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
 
 
 def _pairs(merges: Path, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(merges.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(read_text(merges).split("\n"), start=1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
         left, _, right = line.partition(" ")
@@ -172,7 +173,7 @@ def _add_specials(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def _read_sentencepiece(path: Path, dictionary: Path | None) -> tokenizers.Tokenizer:
     """A SentencePiece model with its own ids, or with those of the lab's dict.txt."""
     with reading(path, "a complete SentencePiece model"):
-        model = parse_sentencepiece(path.read_bytes())
+        model = parse_sentencepiece(read_whole(path))
         if dictionary is None:
             return add_post_processor(to_tokenizers(model))
         vocabulary = [*LAB_SPECIALS, *_read_dictionary(dictionary)]
@@ -191,7 +192,7 @@ def _read_sentencepiece(path: Path, dictionary: Path | None) -> tokenizers.Token
 def _read_dictionary(path: Path) -> list[str]:
     """The pieces of a dict.txt, `piece count` a line."""
     with reading(path, "a piece, a space and a count on each line"):
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        lines = read_text(path).removesuffix("\n").split("\n")
     pieces = []
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rpartition(" ")
