@@ -27,6 +27,7 @@ from tests.reading.files import COMPRESSORS, as_csv, parquet, read_error, texts_
 def a_megabyte(monkeypatch: pytest.MonkeyPatch) -> int:
     """A limit that tests reach sooner."""
     monkeypatch.setattr(limits, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(limits, "ALWAYS_ALLOWED", 1 << 20)
     return 1 << 20
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import tokenizers
 from headstart.errors import ConfigError, OutputError, TokenizerError
+from headstart.tokenizers import tokenizer as module
 from headstart.tokenizers.special_tokens import SPECIALS
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.example_tokenizers import (
@@ -227,6 +228,15 @@ def test_ids_of_another_tokenizer_are_refused() -> None:
             trained("bpe").pieces([7, number])
         with pytest.raises(TokenizerError, match=f"id {number} is not in"):
             trained("bpe").decode([number])
+
+
+def test_many_texts_are_encoded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library holds more than a hundred bytes for each character that is encoded at once."""
+    texts = strings(6, 50)
+    whole = trained("bpe").encode_batch(texts)
+    monkeypatch.setattr(module, "PART", 100)
+    assert len(list(module._parts(texts))) > 3
+    assert trained("bpe").encode_batch(texts) == whole == [trained("bpe").encode(text) for text in texts]
 
 
 def test_text_that_utf8_cannot_write_is_refused() -> None:

@@ -32,6 +32,8 @@ from headstart.tokenizers.train import train_tokenizer
 
 LARGEST = 10_000_000  # tokens, as many as a model can know
 
+PART = 1 << 22  # characters that are encoded at once
+
 
 class Tokenizer:
     """Text to ids and back. Make one with `Tokenizer.load` or `Tokenizer.train`."""
@@ -92,9 +94,11 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
+        ids: list[list[int]] = []
         with _encoding():
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+            for part in _parts(texts):
+                ids += [encoding.ids for encoding in self._tokenizer.encode_batch_fast(part, add_special_tokens=False)]
+        return ids
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
@@ -206,6 +210,20 @@ class Tokenizer:
 
 
 BYTES_OF_SPACES = "ĠĊĉč"  # space, line feed, tab and carriage return in the alphabet of byte-level pieces
+
+
+def _parts(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Texts in parts of about `PART` characters: the library holds more than a hundred bytes for each of them."""
+    part: list[str] = []
+    length = 0
+    for text in texts:
+        part.append(text)
+        length += len(text)
+        if length >= PART:
+            yield part
+            part, length = [], 0
+    if part:
+        yield part
 
 
 @contextmanager
