@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headstart.errors import DataError, OutputError
+from headstart.errors import ConfigError, DataError, OutputError
 from headstart.reading import limits
 from headstart.reading.skipped import SkippedRows
 from headstart.reading.tables import open_table
@@ -197,6 +197,25 @@ def test_what_is_written_can_be_read_back(tmp_path: Path, form: str) -> None:
     assert table.columns == ("text", "no te" if form == "tsv" else "no\nte")
     assert found == [(text, text) for text in wanted]
     assert len(said) == (form == "tsv"), "said once"
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_cells_that_a_spreadsheet_would_run(classifier: TextClassifier, tmp_path: Path, form: str) -> None:
+    formulas = ["=1+1", "+1+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "=HYPERLINK(A1)", " =1+1", "＝1+1"]
+    others = ["a = b", "-3", "+4.5e-3", "'=1", "", "1,000"]
+    rows = [{"text": "a tale", "=note": cell} for cell in (*formulas, *others)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source, plain, escaped = (str(tmp_path / name) for name in ("in.jsonl", f"plain.{form}", f"escaped.{form}"))
+    predict_file(classifier, source, plain, text="text")
+    assert [row["=note"] for row in read(Path(plain))] == [*formulas, *others]
+    predict_file(classifier, source, escaped, text="text", escape_formulas=True)
+    assert [row["'=note"] for row in read(Path(escaped))] == [*(f"'{cell}" for cell in formulas), *others]
+
+
+def test_formulas_are_escaped_for_spreadsheets_alone(classifier: TextClassifier, tmp_path: Path) -> None:
+    for name in ("out.jsonl", "out.parquet", "-"):
+        with pytest.raises(ConfigError, match=r"is for \.csv and \.tsv"):
+            predict_file(classifier, str(write(tmp_path / "in.csv")), name, escape_formulas=True)
 
 
 def test_a_label_is_one_line_of_a_file_of_labels(tmp_path: Path) -> None:

@@ -33,6 +33,14 @@ def predict(
     abstain_below: Annotated[
         float | None, typer.Option(min=0, max=1, help="Give no label where the model is less sure than this.")
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="csv, tsv: put an apostrophe before cells that a spreadsheet would run as formulas (they begin with "
+            "=, +, - or @).",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     skip_bad: SkipBad = False,
     quiet: Quiet = False,
@@ -53,7 +61,7 @@ def predict(
         with skipped_rows(skip_bad, main_log) as skipped, _progress(quiet) as progress:
             counts = predict_file(
                 classifier, source, out, text=text, second=second, abstain_below=abstain_below,
-                skipped=skipped, log=say, progress=progress, write=parallel.is_main,
+                escape_formulas=escape_formulas, skipped=skipped, log=say, progress=progress, write=parallel.is_main,
             )  # fmt: skip
         seconds = time.monotonic() - began
     if not parallel.is_main:

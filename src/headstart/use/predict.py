@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from headstart.errors import DataError, OutputError
+from headstart.errors import ConfigError, DataError, OutputError
 from headstart.reading import limits
 from headstart.reading.columns import choose_columns
 from headstart.reading.examples import Text, example_suffix
@@ -44,6 +44,7 @@ def predict_file(
     text: str | None = None,
     second: str | None = None,
     abstain_below: float | None = None,
+    escape_formulas: bool = False,
     skipped: SkippedRows | None = None,
     log: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda rows: None,
@@ -54,6 +55,9 @@ def predict_file(
     Several processes may share the work; only the main one should `write`.
     """
     suffix = output_suffix(out)
+    if escape_formulas and suffix not in (".csv", ".tsv"):
+        problem = f"escape_formulas is for .csv and .tsv, which spreadsheets open, and {out} is none"
+        raise ConfigError("predict", [problem])
     counts: Counter[str | None] = Counter()
     added = ["predicted", *(f"probability:{label}" for label in classifier.class_names)]
     with _open(source, text, second, skipped, log) as (columns, rows):
@@ -61,8 +65,8 @@ def predict_file(
         if taken:
             raise DataError(source, f"there is a column {taken[0]!r} already", fix="rename it, or leave it out")
         rows = _without_gaps(rows, skipped) if suffix == ".txt" and skipped else rows
-        writer = open_output(out, [*columns, *added], source, log) if write else nullcontext(lambda rows: None)
-        with writer as write_rows:
+        output = open_output(out, [*columns, *added], source, log, escape_formulas=escape_formulas)
+        with output if write else nullcontext(lambda rows: None) as write_rows:
             for chunk in _chunks(rows):
                 texts = [text for _, text in chunk if text is not None]
                 predictions = classifier.predict(texts, abstain_below=abstain_below) if texts else []

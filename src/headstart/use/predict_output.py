@@ -26,6 +26,8 @@ Row = dict[str, Any]
 WriteRows = Callable[[Sequence[Row]], None]
 
 _BREAKS = re.compile(r"[\t\r\n]+")
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
+_NUMBER = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*")
 
 
 def output_suffix(out: str) -> str:
@@ -39,7 +41,9 @@ def output_suffix(out: str) -> str:
 
 
 @contextmanager
-def open_output(out: str, columns: Sequence[str], source: str, log: Callable[[str], None]) -> Iterator[WriteRows]:
+def open_output(
+    out: str, columns: Sequence[str], source: str, log: Callable[[str], None], *, escape_formulas: bool = False
+) -> Iterator[WriteRows]:
     """A function that writes rows; the file takes its name when all are written."""
     if out == STANDARD:
         yield partial(_write_json_lines, sys.stdout)
@@ -55,16 +59,21 @@ def open_output(out: str, columns: Sequence[str], source: str, log: Callable[[st
         elif suffix == ".txt":
             yield lambda rows: file.writelines(f"{_BREAKS.sub(' ', row['predicted'] or '')}\n" for row in rows)
         elif suffix == ".csv":
-            yield _table_writer(file, columns, ",", _flat)
+            yield _table_writer(file, columns, ",", _flat, escape_formulas)
         else:
-            yield _table_writer(file, columns, "\t", _OneLine(log))
+            yield _table_writer(file, columns, "\t", _OneLine(log), escape_formulas)
 
 
 def _write_json_lines(file: TextIO, rows: Sequence[Row]) -> None:
     file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
-def _table_writer(file: TextIO, columns: Sequence[str], separator: str, cell: Callable[[Any], Any]) -> WriteRows:
+def _table_writer(
+    file: TextIO, columns: Sequence[str], separator: str, flat: Callable[[Any], Any], escape_formulas: bool
+) -> WriteRows:
+    def cell(value: Any) -> Any:
+        return escaped_formula(flat(value)) if escape_formulas else flat(value)
+
     table = csv.writer(_UnixLines(file), delimiter=separator, lineterminator="\r\n")
     table.writerow([cell(name) for name in columns])
     return lambda rows: table.writerows([cell(row[name]) for name in columns] for row in rows)
@@ -78,6 +87,16 @@ class _UnixLines:
 
     def write(self, row: str) -> int:
         return self.file.write(row.removesuffix("\r\n") + "\n")
+
+
+def escaped_formula(value: Any) -> Any:
+    """An apostrophe before a cell that a spreadsheet would take for a formula; numbers stay as they are.
+
+    >>> [escaped_formula(cell) for cell in ("=1+1", "-3.5", -3.5, "a = b")]
+    ["'=1+1", '-3.5', -3.5, 'a = b']
+    """
+    is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
 
 
 def _flat(value: Any) -> Any:

@@ -56,5 +56,5 @@ export function toCsv(rows) {
 
 /** A spreadsheet takes a cell that begins like this for a formula; after an apostrophe it is text. Numbers stay. */
 function guarded(value) {
-  return /^[=+\-@\t\r＝＋－＠]/.test(value) && !/^[+-]?[\d.,]+(e[+-]?\d+)?$/i.test(value) ? `'${value}` : value;
+  return /^\s*[=+\-@＝＋－＠]/.test(value) && !/^\s*[+-]?[\d.,]+(e[+-]?\d+)?\s*$/i.test(value) ? `'${value}` : value;
 }
