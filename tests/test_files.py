@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 
 from headstart import files
 from headstart.errors import CheckpointError, DataError, OutputError
-from headstart.files import new_file, new_folder, read_json, read_text
+from headstart.files import locked, new_file, new_folder, read_json, read_text, write_json
 from tests.full_disk import full_disk
 from tokenizers import Tokenizer
 
@@ -80,10 +80,21 @@ def save_text(path: Path) -> None:
 
 @pytest.mark.parametrize("save", [save_tensors, save_tokenizer, save_table, save_text])
 def test_a_full_disk_is_the_same_error_whichever_library_writes(tmp_path: Path, save: Callable[[Path], None]) -> None:
-    said = r"cannot write .*out: .*File too large; nothing was left"
+    said = r"cannot write .*out: File too large; nothing was left"
     with full_disk(room=1000), pytest.raises(OutputError, match=said), new_folder(tmp_path / "out") as folder:
         save(folder / "file")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_name_that_was_asked_for_is_in_the_error(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(OutputError) as caught, new_folder(tmp_path / "out") as folder:
+        write_json(folder / "config.json", {})
+    assert str(caught.value) == f"cannot write {tmp_path}/out/config.json: File too large; nothing was left there"
+
+
+def test_a_lock_is_one_on_a_full_disk_too(tmp_path: Path) -> None:
+    with full_disk(), locked(tmp_path / ".lock") as ours, locked(tmp_path / ".lock") as theirs:
+        assert (ours, theirs) == (True, False)
 
 
 def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path) -> None:

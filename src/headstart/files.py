@@ -14,7 +14,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +28,7 @@ except ImportError:  # not on Windows: there, two commands on one folder are not
     fcntl = None  # type: ignore[assignment]
 
 MAX_WHOLE = 1 << 28  # bytes of a file of settings, results or a vocabulary
+UNFINISHED = ".unfinished-"  # in the name of what is still being written
 LOCK = ".lock"  # in a folder that one process at a time may write
 
 
@@ -120,7 +121,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def holds_something(folder: Path) -> bool:
     """Whether a folder has anything in it, but for a lock, and what a writer that was killed left unfinished."""
-    return any(path.name != LOCK and ".unfinished-" not in path.name for path in folder.iterdir())
+    return any(path.name != LOCK and UNFINISHED not in path.name for path in folder.iterdir())
 
 
 @contextmanager
@@ -134,7 +135,8 @@ def writing(path: Path) -> Iterator[None]:
         problem = system_error(error)
         if problem is None:
             raise
-        raise OutputError(f"cannot write {path}: {problem}; nothing was left there") from None
+        shown = Path(*(part for part in path.parts if UNFINISHED not in part))  # a file in a folder that is unfinished
+        raise OutputError(f"cannot write {shown}: {problem}; nothing was left there") from None
 
 
 def system_error(error: Exception) -> str | None:
@@ -146,7 +148,7 @@ def system_error(error: Exception) -> str | None:
     'No space left on device'
     """
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return os.strerror(error.errno) if error.errno else str(error)  # pyarrow puts more than that into `strerror`
     found = re.search(r"\(os error (\d+)\)$", str(error))
     return os.strerror(int(found[1])) if found else None
 
@@ -160,17 +162,17 @@ def locked(path: Path) -> Iterator[bool]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a", encoding="utf-8")
+        file = path.open("ab", buffering=0)
     with file:
         ours = _lock(file)
         if ours:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
+            with suppress(OSError):  # on a full disk it is a lock all the same
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield ours
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: IO[bytes]) -> bool:
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +187,7 @@ def _lock(file: IO[str]) -> bool:
 def _unfinished(path: Path) -> Iterator[Path]:
     """A place beside `path` for something of that name, gone afterwards if it is still there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.unfinished-", dir=path.parent))
+    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}{UNFINISHED}", dir=path.parent))
     try:
         yield holder / path.name
     finally:

@@ -11,14 +11,16 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import TrainingError
+from headstart.errors import HeadstartError, TrainingError
 from headstart.signals import Terminated, interrupt_on_sigterm
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
+    from multiprocessing.queues import SimpleQueue
 
 PRELOAD = "headstart.studies.preload"
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+LONGEST = 2000  # characters of an error: those of all workers fit into a pipe that nobody reads until they have ended
 
 
 def default_jobs(device: str) -> int:
@@ -57,7 +59,8 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
     """So many processes that do the same work, until all have ended."""
     threads = max(1, (os.cpu_count() or 1) // count)
     context = start_fork_server()
-    workers = [context.Process(target=_run_worker, args=(work, arguments, threads)) for _ in range(count)]
+    errors = context.SimpleQueue()
+    workers = [context.Process(target=_run_worker, args=(work, arguments, threads, errors)) for _ in range(count)]
     try:
         for worker in workers:
             worker.start()
@@ -70,6 +73,8 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
         for worker in alive.values():
             worker.join()
         raise
+    if not errors.empty():
+        raise TrainingError(f"{errors.get()}. What is done is kept: the same command goes on from there")
     failed = [worker for worker in workers if worker.exitcode]
     if failed:
         raise TrainingError(
@@ -78,7 +83,7 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
         )
 
 
-def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int) -> None:
+def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int, errors: SimpleQueue[Any]) -> None:
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -92,3 +97,6 @@ def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: 
         work(*arguments)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except HeadstartError as error:
+        errors.put(str(error)[:LONGEST])
+        raise SystemExit(error.exit_code) from None
