@@ -52,7 +52,7 @@ def test_every_model_answers_while_it_is_whole(models: ModuleType, tmp_path: Pat
         (MemoryError(), "memory"),
         (BaseException("a panic"), "traceback"),
     ],
-    ids=repr,
+    ids=["refused", "not printable", "too long", "traceback", "memory", "panic"],
 )
 def test_outcomes_are_told_apart(
     models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: str

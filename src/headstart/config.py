@@ -161,7 +161,7 @@ class ModelConfig(Settings):
     # The largest sizes are far above any published model: what is beyond them is a mistake, and would take memory or
     # time without end.
     vocabulary: int = field(metadata=SIZE | {"most": 10_000_000})
-    width: int = field(metadata=SIZE | {"most": 65_536})
+    width: int = field(metadata=SIZE | {"most": 131_072})
     layers: int = field(metadata=SIZE | {"most": 1_000})
     heads: int = field(metadata=SIZE)
     feed_forward: int = field(metadata=SIZE | {"most": 1_048_576})

@@ -449,7 +449,7 @@ def test_other_things_that_cannot_work(words: Tokenizer, tmp_path: Path) -> None
     [
         ({"temperature": -1.0}, "temperature is -1.0, and must be at least 0"),
         ({"temperature": math.nan}, "temperature is nan"),
-        ({"temperature": math.inf}, "temperature is inf, and must be below inf"),
+        ({"temperature": math.inf}, "temperature is inf, and must be a finite number"),
         ({"top_p": 0.0}, "top_p is 0.0, and must be above 0 and at most 1"),
         ({"top_p": 1.1}, "top_p is 1.1, and must be above 0 and at most 1"),
         ({"top_p": math.nan}, "top_p is nan"),

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from safetensors.torch import load_file, save_file
 
-from attack.mutations import Mutation, mutate_bytes, mutate_json, mutate_safetensors
+from attack.mutations import Mutation, mutate_bytes, mutate_json, mutate_lines, mutate_safetensors, mutate_torch
 from headstart.checkpoints.exchange import open_model, write_transformers
 from headstart.checkpoints.folder import Checkpoint, save
 from headstart.checkpoints.lab import write_lab
@@ -50,7 +50,9 @@ TEXTS = ["A tender, witty book.", "Dull from the first page to the last, and [MA
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
     ".json": (mutate_json, mutate_json, mutate_json, mutate_bytes),
     ".safetensors": (mutate_safetensors,),
-    ".pt": (mutate_bytes,),
+    ".pt": (mutate_torch,),
+    ".bin": (mutate_torch,),
+    ".txt": (mutate_lines,),
 }
 THEIRS = (
     ("bert-tiny", "classifier"),
@@ -175,6 +177,7 @@ def make_folders(where: Path) -> None:
             Checkpoint(Model.build(config, usual_head(config, kind, 3)), labels, wordpiece), where / name
         )
     _shard(where / "bert-tiny", where / "bert-sharded")
+    _old_form(where / "bert-tiny", where / "bert-old")
     (where / "lab-file").mkdir()
     write_lab(Model.build(preset("lab", vocabulary=60, **SIZES), NextTokenConfig()), where / "lab-file" / "lab.pt")
 
@@ -188,6 +191,18 @@ def _shard(source: Path, out: Path) -> None:
     for file in set(weight_map.values()):
         save_file({name: tensor for name, tensor in tensors.items() if weight_map[name] == file}, out / file)
     (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def _old_form(source: Path, out: Path) -> None:
+    """The same model as old versions of `transformers` wrote it: a torch file, and the vocabulary as lines."""
+    shutil.copytree(source, out)
+    torch.save(load_file(out / "model.safetensors"), out / "pytorch_model.bin")
+    (out / "model.safetensors").unlink()
+    vocabulary = json.loads((out / "tokenizer.json").read_text())["model"]["vocab"]
+    (out / "tokenizer.json").unlink()
+    renamed = {"<unknown>": "[UNK]", "<start>": "[CLS]", "<separator>": "[SEP]", "<pad>": "[PAD]", "<mask>": "[MASK]"}
+    pieces = [renamed.get(piece, piece) for piece in sorted(vocabulary, key=lambda piece: int(vocabulary[piece]))]
+    (out / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
 
 
 def main() -> None:

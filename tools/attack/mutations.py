@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import struct
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
 
 Draw = random.Random
 Mutation = Callable[[Draw, bytes], bytes]
@@ -138,10 +143,12 @@ def mutate_safetensors(draw: Draw, content: bytes) -> bytes:
     (length,) = struct.unpack("<Q", content[:8])
     header, body = content[8 : 8 + length], content[8 + length :]
     what = draw.random()
-    if what < 0.5:
+    if what < 0.3:
+        return safetensors.torch.save(_change_tensors(draw, safetensors.torch.load(content)))
+    if what < 0.6:
         header = mutate_json(draw, header)
         return struct.pack("<Q", len(header)) + header + body
-    if what < 0.6:
+    if what < 0.65:
         wrong = draw.choice((0, 1, length - 1, length + 1, 2**31, 2**63, 2**64 - 1))
         return struct.pack("<Q", wrong) + header + body
     if what < 0.85:
@@ -150,3 +157,68 @@ def mutate_safetensors(draw: Draw, content: bytes) -> bytes:
         values[at : at + 4] = struct.pack("<f", draw.choice((float("nan"), float("inf"), 3e38, -3e38, 1e-45)))
         return content[: 8 + length] + bytes(values)
     return mutate_bytes(draw, content)
+
+
+def mutate_torch(draw: Draw, content: bytes) -> bytes:
+    """A torch file with other tensors in it, or other bytes."""
+    if draw.random() < 0.3:
+        return mutate_bytes(draw, content)
+    tensors = torch.load(io.BytesIO(content), weights_only=True)
+    holder = tensors.get("model_state_dict", tensors)
+    changed: dict[str, Any] = _change_tensors(draw, holder)
+    if draw.random() < 0.2:
+        odd = (torch.zeros(1).expand(10**6, 10**6), torch.zeros(2, 2).to_sparse(), 5, None, "a", {"a": torch.zeros(1)})
+        changed[draw.choice(sorted(changed))] = draw.choice(odd)
+    file = io.BytesIO()
+    torch.save(draw.choice((changed, {"model_state_dict": changed})), file)
+    return file.getvalue()
+
+
+def _change_tensors(draw: Draw, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One or two tensors of another shape, type or value, under another name, or gone."""
+    tensors = dict(tensors)
+    for _ in range(draw.choice((1, 1, 2))):
+        name = draw.choice(sorted(tensors))
+        tensor = tensors[name]
+        others: tuple[Tensor, ...] = (
+            tensor.flatten(),
+            tensor[None],
+            tensor[..., None],
+            tensor[:0],
+            tensor[:1],
+            torch.cat([tensor, tensor]) if tensor.dim() else tensor,
+            tensor.flatten()[:1].reshape(()) if tensor.numel() else tensor,
+            tensor.T if tensor.dim() == 2 else tensor,
+            tensor.half(),
+            tensor.bfloat16(),
+            tensor.double(),
+            tensor.long(),
+            tensor > 0,
+            tensor * 1e38,
+            tensor * float("nan"),
+            tensor * 0,
+            tensors[draw.choice(sorted(tensors))],
+        )
+        del tensors[name]
+        if draw.random() < 0.9:
+            renamed = draw.choice((name, name, name, name, f"{name}.x", name.replace("0", "7"), f"base.{name}"))
+            tensors[renamed] = draw.choice(others).clone().contiguous()
+    return tensors
+
+
+def mutate_lines(draw: Draw, content: bytes) -> bytes:
+    """A text file with a line gone, twice, elsewhere or changed; or with other bytes."""
+    if draw.random() < 0.3:
+        return mutate_bytes(draw, content)
+    lines = content.split(b"\n")
+    at, other = draw.randrange(len(lines)), draw.randrange(len(lines))
+    what = draw.randrange(4)
+    if what == 0:
+        del lines[at]
+    elif what == 1:
+        lines.insert(other, lines[at])
+    elif what == 2:
+        lines[at], lines[other] = lines[other], lines[at]
+    else:
+        lines[at] = draw.choice((b"", b" ", b"a b c", b"\xff", lines[at] * 1000, lines[at][:-1], b"\x00"))
+    return b"\n".join(lines)

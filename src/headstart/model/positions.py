@@ -56,11 +56,11 @@ def relative_buckets(length: int, buckets: int, furthest: int = 128) -> Tensor:
     >>> relative_buckets(4, 8)[3].tolist()  # looking left: distances 3, 2, 1, 0
     [2, 2, 1, 0]
     """
-    position = torch.arange(length)
-    offset = position[None, :] - position[:, None]  # (L, L) j - i
+    offset = torch.arange(1 - length, length)  # (2 L - 1,): every j - i there is
     half, exact = buckets // 2, buckets // 4
     distance = offset.abs()
     growth = torch.log(distance.clamp(min=1).float() / exact) / math.log(furthest / exact)
     wide = exact + (growth * (half - exact)).long()
     bucket = torch.where(distance < exact, distance, wide.clamp(max=half - 1))
-    return bucket + half * (offset > 0)
+    bucket = bucket + half * (offset > 0)
+    return bucket.unfold(0, length, 1).flip(0)  # row i begins at offset -i

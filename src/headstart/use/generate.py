@@ -35,7 +35,7 @@ class Sampling(Settings):
     """How tokens are sampled, and how many. The same seed gives the same text."""
 
     max_tokens: int = field(default=50, metadata={"least": 1})
-    temperature: float = field(default=0.0, metadata={"least": 0.0, "below": math.inf})  # 0: greedy
+    temperature: float = field(default=0.0, metadata={"least": 0.0})  # 0: greedy
     top_k: int | None = field(default=None, metadata={"least": 1})  # sample from the k most probable
     top_p: float = 1.0  # sample from the fewest that reach this probability together
     seed: int = field(default=0, metadata={"least": 0, "below": 2**63})
