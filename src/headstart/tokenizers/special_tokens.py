@@ -9,6 +9,7 @@ These are ours; every family of tokenizers has its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import tokenizers
@@ -41,16 +42,18 @@ TEMPLATES = (
 Layout = tuple[tuple[int | str, int], ...]
 
 
-def find_layouts(tokenizer: tokenizers.Tokenizer) -> tuple[Layout, Layout | None]:
-    """The layouts of one text and of a pair, seen from what the post-processor does to a text of one token."""
+def find_layouts(tokenizer: tokenizers.Tokenizer, ids: Collection[int]) -> tuple[Layout, Layout | None]:
+    """The layouts of one text and of a pair, seen from what the post-processor does to a text of one token.
+
+    Every token in them must have one of the `ids` of the vocabulary.
+    """
     processor = _post_processor(tokenizer)
     if processor is None:
         return (("A", 0),), None
     text = tokenizers.Tokenizer(models.WordLevel({"text": 0}, unk_token="text")).encode("text")
     layouts = _layout(processor.process(text)), _layout(processor.process(text, text))
-    known = set(tokenizer.get_vocab().values())
     for part, _ in (*layouts[0], *layouts[1]):
-        if isinstance(part, int) and part not in known:
+        if isinstance(part, int) and part not in ids:
             raise ValueError(f'found the id {part} in "post_processor", and no token that has it')
     return layouts
 

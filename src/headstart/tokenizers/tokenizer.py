@@ -51,7 +51,7 @@ class Tokenizer:
         self.unknown = self._special("unknown")
         self.mask = self._special("mask")
         self.separator = self._special("separator")
-        self._layouts = find_layouts(tokenizer)
+        self._layouts = find_layouts(tokenizer, self._ids.values())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
