@@ -44,7 +44,6 @@ from headstart.use.language_model import LanguageModel
 
 SECONDS = 20  # for one case; the slowest takes a fraction of a second
 MEMORY = 8 * 2**30  # address space of the process, of which torch takes a good part
-LONGEST = 8000  # characters of an error
 SIZES = {"width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": 24}
 TEXTS = ["A tender, witty book.", "Dull from the first page to the last, and [MASK].", "", "é" * 40]
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
@@ -117,7 +116,8 @@ def attack(folder: Path, number: int, draw: random.Random) -> Outcome:
         try:
             answer = use(only, Path(name))
         except HeadstartError as error:
-            return _refusal(case, str(error))
+            kind = "refused" if _is_printable(str(error)) else "traceback"
+            return Outcome(case, kind, ascii(str(error)))
         except BaseException as error:  # a library's panic is no Exception
             kind = "memory" if is_out_of_memory(error) else "traceback"
             return Outcome(case, kind, traceback.format_exc()[-2000:])
@@ -149,13 +149,13 @@ def use(model: Path, scratch: Path) -> str:
     return "used"
 
 
-def _refusal(case: str, message: str) -> Outcome:
-    """An error is good if it can be printed and read."""
+def _is_printable(message: str) -> bool:
+    """Whether the command line can print it: half of a surrogate pair from a file cannot be."""
     try:
         message.encode()
     except UnicodeEncodeError:
-        return Outcome(case, "traceback", f"an error that cannot be printed: {message!a}"[:2000])
-    return Outcome(case, "refused" if len(message) <= LONGEST else "traceback", message[:2000])
+        return False
+    return True
 
 
 def make_folders(where: Path) -> None:
