@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from headstart.batches.batch import Batch, Ints, packed, rng
 from headstart.batches.ragged import Piece, concatenate
 from headstart.batches.sampler import BatchSampler, batch_boundaries
-from headstart.errors import DataError, listed_names
+from headstart.errors import DataError, listed_names, shown
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -116,7 +115,7 @@ def _class_ids(rows: Sequence[Example], class_names: Sequence[str]) -> Ints:
     if unknown is not None:
         raise DataError(
             unknown.path,
-            f"label {reprlib.repr(unknown.label)} is not one of {listed_names(class_names)}, which the model or the "
+            f"label {shown(unknown.label)} is not one of {listed_names(class_names)}, which the model or the "
             "training set has",
             line=unknown.line,
             fix="mend the label, or train on data that has this class",

@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headstart.errors import DataError
+from headstart.errors import DataError, shown
 from headstart.reading.lines import base_suffix
 from headstart.reading.tables import Table
 
@@ -59,10 +59,12 @@ def choose_columns(table: Table, text: str | None, second: str | None, label: st
         label = others[0]
     label = table.require(label) if labelled and label is not None else None
     chosen = {"text": text, "second text": second, "label": label}
-    guesses = [f"{role} column {name!r}" for role, name in chosen.items() if name is not None and given[role] is None]
+    guesses = [
+        f"{role} column {shown(name)}" for role, name in chosen.items() if name is not None and given[role] is None
+    ]
     columns = Columns(text, second, label, (f"guessed: {', '.join(guesses)}",) if guesses else ())
     if len(set(columns.names)) < len(columns.names):
-        problem = f"one column was named for two things: {', '.join(map(repr, columns.names))}"
+        problem = f"one column was named for two things: {', '.join(map(shown, columns.names))}"
         raise DataError(table.path, problem, fix="name a column of its own for each of text, second and label")
     return columns
 

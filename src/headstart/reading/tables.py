@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from headstart.errors import DataError, did_you_mean
+from headstart.errors import DataError, did_you_mean, shown
 from headstart.reading.limits import MAX_LINE, require_few_columns
 from headstart.reading.lines import Lines, check_suffix, decode, open_bytes, open_seekable, read_lines
 from headstart.reading.parquet import ParquetRows
@@ -51,7 +51,7 @@ class Table:
     def require(self, name: str) -> str:
         """The name itself, if exactly one column has it."""
         if name not in self.columns:
-            raise DataError(self.path, f"no column {reprlib.repr(name)}", fix=did_you_mean(name, self.columns))
+            raise DataError(self.path, f"no column {shown(name)}", fix=did_you_mean(name, self.columns))
         if self.columns.count(name) > 1:
             raise self._repeated(name)
         return name
@@ -64,7 +64,7 @@ class Table:
         return list(self.columns)
 
     def _repeated(self, name: str) -> DataError:
-        problem = f"column {reprlib.repr(name)} is there more than once"
+        problem = f"column {shown(name)} is there more than once"
         return DataError(self.path, problem, fix="rename one of them")
 
 
