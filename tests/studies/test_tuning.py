@@ -21,7 +21,7 @@ import pytest
 from headstart.errors import TrainingError
 from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
-from headstart.studies import effort, looks, tuning
+from headstart.studies import looks, tuning
 from headstart.studies import study as module
 from headstart.studies.compare import _work, compare, open_study
 from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
@@ -30,13 +30,12 @@ from headstart.studies.settings import CompareSettings
 from headstart.studies.study import Study
 from headstart.studies.tuning import STEP, Outcome, next_rate
 
-SMALL = Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,))
+SMALL = Effort(rates=4, finalists=2, epochs=3, longer=(2,), dropouts=(0.2,), most_times=2)
 
 
 @pytest.fixture(autouse=True)
 def small_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EFFORTS, "quick", (SMALL,))
-    monkeypatch.setattr(effort, "MOST_EPOCHS", 6)
     monkeypatch.setattr(tuning, "LEAST_STEPS", 1)
 
 
@@ -59,7 +58,6 @@ def done(world: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     folder = tmp_path_factory.mktemp("tuned") / "s"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EFFORTS, "quick", (SMALL,))
-        patch.setattr(effort, "MOST_EPOCHS", 6)
         patch.setattr(tuning, "LEAST_STEPS", 1)
         return folder, compare(settings(world, base), folder)
 
@@ -195,14 +193,14 @@ def fake_study(minutes: float, searches: Sequence[FakeSearch], linear: Sequence[
         (({2: 0.0}, {2: 0.009}), 60, (2,)),
         (({2: 0.0}, {2: 0.01}), 60, (2, 4)),  # of one arm: both are tried with more
         (({2: 0.3, 4: 0.02}, {2: 0.0, 4: 0.0}), 60, (2, 4, 8)),
-        (({2: 0.3, 4: 0.3, 8: 0.3}, {}), 60, (2, 4, 8)),  # 24 epochs, and 48 are more than the most
+        (({2: 0.3, 4: 0.3, 8: 0.3}, {}), 60, (2, 4, 8)),  # and no more
         (({2: 0.3, 4: 0.3}, {}), 2, (2,)),  # there is no time for more
     ],
 )
 def test_epochs_are_doubled_while_an_arm_improves_and_there_is_time(
     monkeypatch: pytest.MonkeyPatch, gains: tuple[dict[int, float], ...], minutes: float, expected: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(effort, "MOST_EPOCHS", 40)
+    monkeypatch.setitem(EFFORTS, "quick", (replace(SMALL, most_times=8),))
     chosen = fake_study(minutes, [FakeSearch(each) for each in gains]).effort
     assert chosen is not None
     assert chosen.longer == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from dataclasses import replace
@@ -409,10 +410,20 @@ if __name__ == "__main__":
 # --- compiled layers ------------------------------------------------------------------------------------------------
 
 
-def compiled_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that are traced and not translated: all of `compile` that a test has time for."""
-    original = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: original(module, backend="eager"))
+def compiled_plainly(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[Any]:
+    """Layers that are traced and not translated: all of `compile` that a test has time for. The graphs are listed."""
+    original, graphs = torch.nn.Module.compile, []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def compile_layer(module: torch.nn.Module, **options: Any) -> None:
+        original(module, backend=backend, **{**options, **changes})
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_layer)
+    return graphs
 
 
 def is_compiled(model: Model) -> bool:
@@ -421,7 +432,7 @@ def is_compiled(model: Model) -> bool:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the tracer looks at it
 def test_compiled_layers_learn_the_same_and_end_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled_plainly(monkeypatch)
+    graphs = compiled_plainly(monkeypatch)
     expected = losses(list(make_loop(compile="no").run()))
     loop = make_loop(compile="yes")
     during_validation: list[bool] = []
@@ -433,8 +444,9 @@ def test_compiled_layers_learn_the_same_and_end_uncompiled(monkeypatch: pytest.M
         return validate(model)
 
     loop.validate = watched
-    assert isinstance(loop.stepper, CompiledStepper) and is_compiled(loop.model)
+    assert isinstance(loop.stepper, CompiledStepper)
     assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
+    assert graphs
     assert during_validation == [False, False]
     assert not is_compiled(loop.model)
 
@@ -461,6 +473,38 @@ def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, require
             list(loop.run())
     else:
         assert losses(list(loop.run())) == losses(list(make_loop(compile="no").run()))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_texts_of_many_lengths_are_compiled_for_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tokens and the longest text differ from step to step; torch compiles for eight sizes, and then warns and stops."""
+    graphs = compiled_plainly(monkeypatch)
+    loop = make_loop(examples(60), classifier(layers=3), compile="yes", batch_size=4, epochs=2)
+    batches = [loop.batches.batch(epoch, step) for epoch in range(2) for step in range(15)]
+    assert len({(len(batch.ids), batch.longest) for batch in batches}) > 8
+    list(loop.run())
+    assert isinstance(loop.stepper, CompiledStepper) and loop.stepper.failure is None
+    assert len(graphs) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_too_many_sizes_to_compile_for_are_reported_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled_plainly(monkeypatch, dynamic=False)
+    loop = make_loop(examples(60), classifier(layers=3), compile="yes", batch_size=4)
+    compiled = loop.stepper
+    assert isinstance(compiled, CompiledStepper)
+    compiled.required = False
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    expected = losses(list(make_loop(examples(60), classifier(layers=3), compile="no", batch_size=4).run()))
+    assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
+    assert compiled.failure is not None and "recompile" in compiled.failure
+    assert not is_compiled(loop.model)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_other_errors_are_not_taken_for_a_compilers(monkeypatch: pytest.MonkeyPatch) -> None:

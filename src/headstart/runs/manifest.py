@@ -41,6 +41,7 @@ class Manifest:
     tokens: int | None = None
     flops: float | None = None
     precision: str | None = None
+    compiled: bool | None = None  # whether its layers were; None where nobody tried
     format: int = 1
 
     @classmethod

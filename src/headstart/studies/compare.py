@@ -60,7 +60,8 @@ def run_study(study: Study, *, log: Log = lambda text: None) -> None:
         study.work(log)
     else:
         arguments = (study.settings.to_mapping(), str(study.folder), study.deadline)
-        run_workers(_work, arguments, study.settings.processes)
+        on_gpu = pick_device(study.settings.device).type == "cuda"
+        run_workers(_work, arguments, study.settings.processes, on_gpu=on_gpu)
 
 
 def _work(settings: Mapping[str, Any], folder: str, deadline: float) -> None:

@@ -9,7 +9,6 @@ SHORT = 2  # epochs of a short trial
 SHARE = 0.85  # of the time that may be planned for: trials differ in length
 LINEAR_SECONDS = 120.0  # that a linear model takes at most, while it is not known
 IMPROVEMENT = 0.01  # of accuracy: where twice the epochs bring as much, more of them are tried
-MOST_EPOCHS = 40
 CUT_SHORT = 0.02  # of accuracy: an arm to which the last half of its epochs brought as much would gain by more of them
 
 
@@ -23,6 +22,7 @@ class Effort:
     longer: tuple[int, ...] = ()  # the best of these with so many times the epochs
     dropouts: tuple[float, ...] = ()  # and with these rates of dropout
     repeats: int = 1  # folds that a long trial is trained on
+    most_times: int = 4  # the epochs: where an arm does best with the most of them, they are doubled up to here
 
     @property
     def trial_epochs(self) -> int:
@@ -39,7 +39,7 @@ class Effort:
     def extended(self) -> Effort | None:
         """With trials of twice the epochs beside; None where there are enough, or none to choose by."""
         times = 2 * max(self.longer, default=1)
-        if not self.longer or times * self.epochs > MOST_EPOCHS:
+        if not self.longer or times > self.most_times:
             return None
         return replace(self, longer=(*self.longer, times))
 
@@ -51,7 +51,7 @@ QUICK = (
     Effort(rates=3, finalists=0, epochs=3),
     Effort(rates=1, finalists=0, epochs=2),
 )
-THOROUGH = Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3)
+THOROUGH = Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3, most_times=8)
 EFFORTS = {"quick": QUICK, "thorough": (THOROUGH, *QUICK)}  # of each the first that fits into the time is taken
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, TrainingError
 from headstart.signals import Terminated, interrupt_on_sigterm
+from headstart.studies.gpu_sharing import can_share, shared_gpu
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -26,13 +28,16 @@ LONGEST = 2000  # characters of an error: those of all workers fit into a pipe t
 def default_jobs(device: str) -> int:
     """Two processes with half of the cores each train faster on a CPU than one with all of them.
 
-    On a GPU three, where there are cores for them: small models leave most of it idle.
+    On a GPU eight, where there are cores for them and their kernels run side by side, else three: small models leave
+    most of it idle.
     """
     import torch
 
     cores = os.cpu_count() or 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    return max(1, min(3, cores // 4)) if on_gpu else min(2, cores)
+    if on_gpu:
+        return max(1, min(8, cores // 2) if can_share() else min(3, cores // 4))
+    return min(2, cores)
 
 
 def start_fork_server() -> ForkServerContext | SpawnContext:
@@ -55,12 +60,21 @@ def start_fork_server() -> ForkServerContext | SpawnContext:
     return context
 
 
-def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
+def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: int, *, on_gpu: bool = False) -> None:
     """So many processes that do the same work, until all have ended."""
+    with ExitStack() as stack:
+        environment = stack.enter_context(shared_gpu()) if on_gpu else {}
+        _run_workers(work, arguments, count, environment)
+
+
+def _run_workers(
+    work: Callable[..., None], arguments: tuple[Any, ...], count: int, environment: Mapping[str, str]
+) -> None:
     threads = max(1, (os.cpu_count() or 1) // count)
     context = start_fork_server()
     errors = context.SimpleQueue()
-    workers = [context.Process(target=_run_worker, args=(work, arguments, threads, errors)) for _ in range(count)]
+    given = (work, arguments, threads, environment, errors)
+    workers = [context.Process(target=_run_worker, args=given) for _ in range(count)]
     try:
         for worker in workers:
             worker.start()
@@ -83,7 +97,14 @@ def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: in
         )
 
 
-def _run_worker(work: Callable[..., None], arguments: tuple[Any, ...], threads: int, errors: SimpleQueue[Any]) -> None:
+def _run_worker(
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+    threads: int,
+    environment: Mapping[str, str],
+    errors: SimpleQueue[Any],
+) -> None:
+    os.environ.update(environment)  # before CUDA is asked for anything
     import torch
     from threadpoolctl import threadpool_limits
 

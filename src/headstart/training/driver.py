@@ -27,6 +27,7 @@ from headstart.runs.run import EVENTS, RunFolder, lock_run
 from headstart.training.checkpoint_files import is_count, is_number
 from headstart.training.loop import Loop
 from headstart.training.run_checkpoint import CheckpointWriter, read_newest, restore_state
+from headstart.training.stepper import CompiledStepper
 from headstart.version import __version__
 
 
@@ -66,6 +67,8 @@ class Run(RunFolder):
         try:
             with _interruptible(loop), recording as record, tracking as track:
                 self._drive(loop, record, (track, on_event))
+            if isinstance(loop.stepper, CompiledStepper) and loop.stepper.failure is not None:
+                log(f"the layers ran uncompiled, which is slower: {loop.stepper.failure}")
         except OutputError as error:
             fix = "once that is mended, the run goes on from its newest checkpoint (--resume)"
             raise OutputError(f"{error}; {fix}") from None
@@ -150,6 +153,7 @@ def training_manifest(loop: Loop, model: Model, precision: torch.dtype, *, froze
         "tokens": loop.tokens,
         "flops": 6.0 * loop.tokens * layers,  # 6 for each token and parameter of the layers
         "precision": "float32" if precision == torch.float32 else "bf16",
+        "compiled": loop.stepper.failure is None if isinstance(loop.stepper, CompiledStepper) else None,
     }
 
 

@@ -12,6 +12,7 @@ until it has done all that it was given, so the loop reads those of many steps a
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -259,23 +260,40 @@ class CompiledStepper:
     def __init__(self, stepper: EagerStepper, *, required: bool) -> None:
         self.stepper, self.required = stepper, required
         self.layers = list(stepper.parallel_model.model.backbone.layers)
-        self.compiled = True
-        for layer in self.layers:
-            layer.compile()  # sets `_compiled_call_impl`; the compiler runs in the first step
+        self.compiled = False
+        self.failure: str | None = None  # why the layers run as they are written
 
     def step(self, batch: Batch, number: int, micro_batches: int, lr_factor: float) -> Tensor:
-        try:
+        if not self.compiled and self.failure is None:
+            self.compile(batch)
+        if not self.compiled:
             return self.stepper.step(batch, number, micro_batches, lr_factor)
+        try:
+            # Too many sizes of batch: torch would print a warning, and run a layer uncompiled without a word to us.
+            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+                return self.stepper.step(batch, number, micro_batches, lr_factor)
         except Exception as error:
-            if not (self.compiled and type(error).__module__.startswith(COMPILERS)):
+            if not type(error).__module__.startswith(COMPILERS):
                 raise
             if self.required:
                 raise TrainingError(
                     f"the layers cannot be compiled here ({reason(error)}): train with --compile no"
                 ) from None
+            self.failure = reason(error)
         self.discard()
         self.close()
         return self.stepper.step(batch, number, micro_batches, lr_factor)
+
+    def compile(self, batch: Batch) -> None:
+        """Let the layers be compiled in the step that follows.
+
+        Batches of texts have many sizes: code that takes any of them is compiled at once, and not one for each.
+        """
+        logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
+        ragged = len(batch.ids) != (len(batch.starts) - 1) * batch.longest
+        for layer in self.layers:
+            layer.compile(dynamic=True if ragged else None)  # sets `_compiled_call_impl`
+        self.compiled = True
 
     def discard(self) -> None:
         self.stepper.discard()
