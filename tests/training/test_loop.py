@@ -479,7 +479,7 @@ def test_layers_that_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch, require
 def test_texts_of_many_lengths_are_compiled_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tokens and the longest text differ from step to step; torch compiles for eight sizes, and then warns and stops."""
+    """Tokens and the longest text differ from step to step; torch compiles for eight sizes, then warns and stops."""
     graphs = compiled_plainly(monkeypatch)
     loop = make_loop(examples(60), classifier(layers=3), compile="yes", batch_size=4, epochs=2)
     batches = [loop.batches.batch(epoch, step) for epoch in range(2) for step in range(15)]
