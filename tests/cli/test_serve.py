@@ -4,6 +4,7 @@ import importlib.abc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     seen: dict[str, Any] = {}
 
     class NoServer:
+        batcher = SimpleNamespace(busy=False)
+
         def __init__(self, models: list[Served], limits: Limits, token: str | None) -> None:
             seen.update(models=models, limits=limits, token=token)
 

@@ -79,10 +79,13 @@ class Service:
 
 
 @contextmanager
-def running(*arguments: str, descriptors: int = 1024) -> Iterator[Service]:
-    """`headstart serve` on a free port of loopback, up to the end of the block, with so many file descriptors."""
+def running(*arguments: str, descriptors: int = 1024, before: str = "") -> Iterator[Service]:
+    """`headstart serve` on a free port of loopback, up to the end of the block.
+
+    It has so many file descriptors; `before` is Python that runs first.
+    """
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))\n"
-    script = limit + "from headstart.cli.serve import *\nimport typer\ntyper.run(serve_command)"
+    script = limit + before + "from headstart.cli.serve import *\nimport typer\ntyper.run(serve_command)"
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments, "--port", "0"],
         stdout=subprocess.PIPE,

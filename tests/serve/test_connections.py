@@ -160,6 +160,19 @@ class TestTheEnd:
             server.handle_exit(signal.SIGTERM, None)
             assert all(is_closed(wire) for wire in wires)
 
+    def test_a_model_call_that_takes_long(self, folders: dict[str, Path]) -> None:
+        """It is not waited for, and the thread that makes it does no harm to the exit code."""
+        slow = (
+            "import time\nfrom headstart.serve import batching, models, server\n"
+            "server.LONGEST = server.GRACE = batching.LAST_CALL = 0.1\n"
+            "models.ServedClassifier.probabilities = lambda *_: time.sleep(1000)\n"
+        )
+        body = json.dumps({"text": "a" * 38}).encode()
+        with running(str(folders["reviews"]), before=slow) as service, clients(service.url, 1, POST + body):
+            while "headstart_queue_texts 1\n" not in httpx.get(f"{service.url}/metrics").text:
+                pass
+            assert service.end() == 0
+
     def test_who_has_connected_before_is_refused_in_words(
         self, served: ServedClassifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:

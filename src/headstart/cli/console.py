@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from headstart.redaction import redacted
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -43,7 +45,7 @@ def print_json(value: Any) -> None:
 
 def log(text: str) -> None:
     """A line on standard error: it is no part of the result."""
-    typer.echo(text, err=True)
+    typer.echo(redacted(text), err=True)
 
 
 def silent(text: str) -> None:

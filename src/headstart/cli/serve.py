@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +79,11 @@ def serve_command(
             where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
             log(f"headstart: listening on {where}, {guarded}")
         typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")
-        Server(models, limits, token).run(sockets=[listener])
+        server = Server(models, limits, token)
+        server.run(sockets=[listener])
+    if server.batcher.busy:  # in a long model call, in a thread that the interpreter could not end without a crash
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def named(argument: str) -> tuple[str, Path]:

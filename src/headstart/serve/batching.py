@@ -32,6 +32,7 @@ from headstart.serve.metrics import Metrics
 from headstart.serve.models import ServedClassifier
 
 T = TypeVar("T")
+LAST_CALL = 3.0  # seconds for a model call that is under way at the end
 
 
 @dataclass(eq=False)
@@ -107,13 +108,18 @@ class Batcher:
         self._enqueue(self._tasks, task)
         return task.future
 
+    @property
+    def busy(self) -> bool:
+        """Whether the worker has not ended."""
+        return self._worker.is_alive()
+
     def stop(self) -> None:
-        """Answer what was accepted, and end."""
+        """Answer what was accepted, and end; a model call that takes long is not waited for."""
         self._encoder.shutdown(wait=True)
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._worker.join()
+        self._worker.join(LAST_CALL)
 
     def _admit(self, future: Future[Any], texts: int) -> None:
         with self._changed:

@@ -14,6 +14,7 @@ import uvicorn
 
 from headstart.errors import OutputError
 from headstart.serve.app import create_app
+from headstart.serve.batching import Batcher
 from headstart.serve.connections import Capacity, Connection, Connections
 from headstart.serve.hosts import is_loopback
 from headstart.serve.limits import Limits
@@ -53,8 +54,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, models: Sequence[Served], limits: Limits, token: str | None) -> None:
         self.state, capacity = ServerState(), Capacity.of_process(limits.connections)
+        app = create_app(models, limits, token, self.state)
+        self.batcher: Batcher = app.state.batcher
         config = uvicorn.Config(
-            create_app(models, limits, token, self.state),
+            app,
             http=Connection,
             backlog=capacity.accepted_at_once,
             log_config=log_config(),
