@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, ModelConfig, NextTokenConfig
 from headstart.errors import ModelError
 from headstart.model.layout import Flat
-from headstart.model.model import Model
+from headstart.model.model import Model, physical_memory
 
 from .strategies import SEEDS, Batch, batches, configs, heads_of, randomized
 
@@ -270,3 +272,14 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_built(monkeypat
     monkeypatch.setattr("headstart.model.model.Backbone", lambda config: (_ for _ in ()).throw(refusal))
     with pytest.raises(ModelError, match="for its weights alone, which is more than there is: choose a smaller one"):
         Model.build(wanted)
+
+
+def test_the_memory_of_a_container_is_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr("headstart.model.model.MEMORY_LIMITS", (tmp_path / "missing", tmp_path / "limit"))
+    assert physical_memory() == machine
+    for content, expected in (("max\n", machine), (f"{2**62}\n", machine), ("1000\n", 1000)):
+        (tmp_path / "limit").write_text(content)
+        assert physical_memory() == expected
+    with pytest.raises(ModelError, match="this machine has 1000 B: choose a smaller one"):
+        Model.build(config())

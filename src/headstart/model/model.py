@@ -11,7 +11,9 @@ True
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -110,9 +112,17 @@ class Model(nn.Module):
         return torch.log_softmax(self(ids, layout, segments).float(), dim=-1)
 
 
+# Where a container's limit stands: the second version of control groups, and the first.
+MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
 def physical_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of this machine's memory, or of the part that its container may use: beyond it, processes are killed."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in MEMORY_LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            found.append(int(path.read_text(encoding="ascii")))
+    return min(found)
 
 
 def _too_large(config: ModelConfig, head: HeadConfig | None) -> str:
