@@ -148,7 +148,7 @@ def system_error(error: Exception) -> str | None:
     'No space left on device'
     """
     if isinstance(error, OSError):
-        return os.strerror(error.errno) if error.errno else str(error)  # pyarrow puts more than that into `strerror`
+        return error.strerror or str(error)
     found = re.search(r"\(os error (\d+)\)$", str(error))
     return os.strerror(int(found[1])) if found else None
 

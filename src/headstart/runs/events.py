@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import DataError, OutputError
+from headstart.files import open_regular
+from headstart.runs.records import unfit
 from headstart.wording import reason
 
 Scores = dict[str, float]
@@ -132,7 +134,7 @@ def ends_with_saved(path: Path, offset: int, step: int) -> bool:
     expected = Saved(step)
     line = json.dumps({"event": _kind(expected), **_to_json(expected)}).encode() + b"\n"
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, offset - len(line)))
             return file.read(len(line)) == line
     except OSError:
@@ -142,7 +144,7 @@ def ends_with_saved(path: Path, offset: int, step: int) -> bool:
 def read_events(path: Path, last: int | None = None) -> list[Event]:
     """The events of a run, or those in the last `last` bytes; a line that is cut short is left out."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             start = 0 if last is None else max(0, size - last)
             file.seek(start)
@@ -159,10 +161,14 @@ def _parse(path: Path, line: bytes) -> Event:
         values = {name: _from_json(value) if name != "reason" else value for name, value in record.items()}
         if kind is Finished and values["best"] is not None:
             values["best"] = Best(**values["best"])
-        return kind(**values)
+        event: Event = kind(**values)
+        problem = unfit(event)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        problem = reason(error)
+    if problem is not None:
         shown = line[:60].decode(errors="replace")
-        raise DataError(path, f"{shown!r} is no event of a run ({reason(error)})") from None
+        raise DataError(path, f"{shown!r} is no event of a run ({problem})")
+    return event
 
 
 def _kind(event: Event) -> str:

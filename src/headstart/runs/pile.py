@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headstart.errors import DataError
-from headstart.files import read_json, write_json
+from headstart.files import write_json
+from headstart.runs.records import read_record
 
 YOURS = "yours"  # the name of the base, and of its folder in the study
 TOKENS = f"{YOURS}-tokens"
@@ -52,9 +52,4 @@ def read_pile(study: Path) -> Pile | None:
     path = study / TOKENS / PILE
     if not path.is_file():
         return None
-    values = read_json(path)
-    values.pop("format", None)
-    try:
-        return Pile(**values)
-    except TypeError as error:
-        raise DataError(path, f"it is no {PILE} of this headstart ({error})") from None
+    return read_record(path, lambda values: Pile(**{name: values[name] for name in values if name != "format"}))

@@ -27,6 +27,7 @@ from headstart.files import LOCK, holds_something, locked, read_json, write_json
 from headstart.runs.events import Event, Scores, read_events
 from headstart.runs.manifest import Manifest
 from headstart.runs.predictions import Predictions, read_predictions
+from headstart.runs.records import read_record
 
 RUN, EVENTS, PREDICTIONS = "run.toml", "events.jsonl", "predictions.parquet"
 RESULT, MANIFEST = "result.json", "manifest.json"
@@ -77,7 +78,9 @@ class RunFolder:
         return read_predictions(self.path / PREDICTIONS, class_names)
 
     def result(self) -> Result:
-        return Result.from_json(self.result_json())
+        if not (self.path / RESULT).is_file():
+            raise self._not_done(RESULT)
+        return read_record(self.path / RESULT, Result.from_json)
 
     def result_json(self) -> dict[str, Any]:
         """result.json as it is, which is what `finetune` and `pretrain` return."""
@@ -88,7 +91,7 @@ class RunFolder:
     def manifest(self) -> Manifest:
         if not self.done:
             raise self._not_done(MANIFEST)
-        return Manifest.from_json(read_json(self.path / MANIFEST))
+        return read_record(self.path / MANIFEST, Manifest.from_json)
 
     def _not_done(self, missing: str) -> DataError:
         return DataError(self.path, f"the run is not done: it has no {missing}", fix="go on with it with --resume")

@@ -9,20 +9,20 @@ sweep.json        what `headstart sweep` found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from headstart.config import read_toml, to_toml
 from headstart.errors import DataError
-from headstart.files import read_json, write_json, write_text
+from headstart.files import write_json, write_text
 from headstart.runs.comparison import Comparison
+from headstart.runs.records import read_record
 from headstart.runs.run import RUN, RunFolder
 from headstart.runs.sweep import Sweep
 
 STUDY, DATA, COMPARISON, SWEEP = "study.toml", "data.json", "comparison.json", "sweep.json"
-Record = TypeVar("Record", Comparison, Sweep)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,17 @@ class StudyData:
     class_names: tuple[str, ...] = ()
     leaked: tuple[int, ...] | None = None  # rows of test that stand in train or valid
     doctor: Mapping[str, Any] | None = None  # the findings in the data
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StudyData:
+        leaked = values.get("leaked")
+        return cls(
+            fingerprint=values["fingerprint"],
+            rows=values["rows"],
+            class_names=tuple(values["labels"]),
+            leaked=None if leaked is None else tuple(leaked),
+            doctor=values.get("doctor"),
+        )
 
 
 class StudyFolder:
@@ -69,15 +80,7 @@ class StudyFolder:
         """None where it was not written."""
         if not (self.path / DATA).is_file():
             return None
-        values = read_json(self.path / DATA)
-        leaked = values.get("leaked")
-        return StudyData(
-            fingerprint=values["fingerprint"],
-            rows=values["rows"],
-            class_names=tuple(values["labels"]),
-            leaked=None if leaked is None else tuple(leaked),
-            doctor=values.get("doctor"),
-        )
+        return read_record(self.path / DATA, StudyData.from_json)
 
     def write_data(self, data: StudyData) -> None:
         values: dict[str, Any] = {"format": 1, "fingerprint": dict(data.fingerprint), "rows": dict(data.rows)}
@@ -89,7 +92,7 @@ class StudyFolder:
     def comparison(self) -> Comparison:
         if not self.compared:
             raise DataError(self.path, "the comparison is not done", fix="run the same `headstart compare` again")
-        return _record(self.path / COMPARISON, Comparison.from_json)
+        return read_record(self.path / COMPARISON, Comparison.from_json)
 
     def write_comparison(self, comparison: Comparison) -> None:
         write_json(self.path / COMPARISON, comparison.to_json())
@@ -98,17 +101,10 @@ class StudyFolder:
         if not self.swept:
             fix = "run the same `headstart sweep` with --resume"
             raise DataError(self.path, "no trial of the sweep is done", fix=fix)
-        return _record(self.path / SWEEP, Sweep.from_json)
+        return read_record(self.path / SWEEP, Sweep.from_json)
 
     def write_sweep(self, sweep: Sweep) -> None:
         write_json(self.path / SWEEP, sweep.to_json())
-
-
-def _record(path: Path, read: Callable[[Mapping[str, Any]], Record]) -> Record:
-    try:
-        return read(read_json(path))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(path, f"it is no {path.stem} of this headstart ({error!r})") from None
 
 
 def study_of(path: Path) -> str:
