@@ -43,6 +43,15 @@ def test_fine_tuning_needs_no_compiler(world: Path, base: Path, tmp_path: Path) 
     assert modules & {"torch._dynamo", "sympy", "scipy.stats", "sklearn", "jinja2", "matplotlib"} == set()
 
 
+def test_studies_import_scipy_where_they_need_it() -> None:
+    """A comparison answers before it is used, and fine-tuning by itself needs little of it, at its end."""
+    script = (
+        "import sys, headstart.studies.compare, headstart.studies.sweep; print({'scipy', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_the_fork_server_of_a_comparison_is_started_before_torch_is_imported(world: Path, tmp_path: Path) -> None:
     """So that it imports what workers need while the command itself does."""
     script = """

@@ -27,7 +27,6 @@ GAP = 2  # blanks between two columns of a table
 def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool, as_json: bool) -> None:
     """Fine-tune with every combination of a grid, or search over settings; a table with the best on valid marked."""
     with heavy_imports():
-        from headstart.report.page import write_report
         from headstart.runs.sweep import Sweep
         from headstart.studies.sweep import sweep
 
@@ -36,6 +35,8 @@ def _sweep(settings: SweepSettings, out: Path | None, resume: bool, quiet: bool,
         out, resume = default_folder(settings), True
     with run_progress(quiet) as on_event:
         result = sweep(settings, out, resume=resume, on_event=on_event, log=say)
+    from headstart.report.page import write_report
+
     write_report([out], out / "report.html")
     if as_json:
         print_json(result)

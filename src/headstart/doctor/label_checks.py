@@ -8,7 +8,6 @@ from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
 
 from headstart.doctor.findings import Finding, Severity, list_labels, percent, quote_label
 from headstart.doctor.splits import Hit, Split, rows_finding, split_finding
@@ -79,6 +78,8 @@ def drift(splits: Sequence[Split]) -> Iterator[Finding]:
 
 def _homogeneity_p_value(counts: NDArray[np.int64]) -> float:
     """The p-value of a χ² test that two samples, (2, C) counts, come from one distribution."""
+    from scipy.special import chdtrc
+
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0, keepdims=True) / counts.sum()
     statistic = ((counts - expected) ** 2 / expected).sum()
     return float(chdtrc(counts.shape[1] - 1, statistic))

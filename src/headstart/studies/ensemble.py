@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from headstart.metrics import Floats, fit_temperature, score
 from headstart.runs.run import RunFolder
@@ -53,6 +52,8 @@ def blend(one: Floats, other: Floats, labels: NDArray[np.int64], valid: NDArray[
     >>> blend(sure, unsure, np.array([0, 1]), np.array([True, True]))[0]
     1.0
     """
+    from scipy.special import log_softmax
+
     one, other = (each / fit_temperature(each[valid], labels[valid]) for each in (one, other))
     blends = [(weight, log_softmax(weight * one + (1 - weight) * other, axis=1)) for weight in WEIGHTS.tolist()]
     return min(blends, key=lambda each: score(each[1][valid], labels[valid])["loss"])

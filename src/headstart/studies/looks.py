@@ -9,9 +9,8 @@ The runs of a look are among those of the next: nothing is trained twice.
 
 from __future__ import annotations
 
-from scipy.special import stdtrit as student_quantile
-
 from headstart.runs.comparison import Comparison, DifferenceResult
+from headstart.studies.statistics import student_quantile
 
 LOOKS = (3, 5, 8)  # seeds of each arm
 ALPHAS = {3: 0.005, 5: 0.01}  # error rates of the looks before the last

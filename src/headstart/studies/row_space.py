@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from headstart.metrics import Floats
 
@@ -29,6 +28,8 @@ class RowSpace:
     """The space that the rows of a sparse matrix (n, F) span: (n, n) instead of (n, F)."""
 
     def __init__(self, train: Any) -> None:
+        from scipy.linalg import cholesky
+
         self.train = train
         gram = (train @ train.T).toarray().astype(np.float64)  # (n, n)
         gram[np.diag_indices_from(gram)] += JITTER * gram.trace() / len(gram)
@@ -41,12 +42,16 @@ class RowSpace:
 
     def project(self, features: Any) -> Floats:
         """(m, F) → (m, n): other rows, as far as they lie in the space."""
+        from scipy.linalg import solve_triangular
+
         products = (features @ self.train.T).toarray().astype(np.float64)
         result: Floats = solve_triangular(self._factor, products.T, lower=True).T.astype(np.float32)
         return result
 
     def to_features(self, coefficients: Floats) -> Floats:
         """(C, n) → (C, F): coefficients of the features that have the same products with every row."""
+        from scipy.linalg import solve_triangular
+
         combination = solve_triangular(self._factor, coefficients.T.astype(np.float64), lower=True, trans="T")
         result: Floats = (self.train.T @ combination).T.astype(np.float32)
         return result

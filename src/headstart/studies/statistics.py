@@ -31,8 +31,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
-from scipy.special import stdtrit as student_quantile
 
 from headstart.errors import ModelError
 from headstart.metrics import Floats
@@ -132,7 +130,9 @@ class Mean:
         """Two-sided p of the hypothesis that the truth is 0: the interval at the level 1 - p ends at 0."""
         if self.half_width(1 - SMALLEST_P) <= abs(self.center):
             return 1.0 if self.center == 0 else SMALLEST_P
-        return float(optimize.brentq(lambda p: self.half_width(1 - p) - abs(self.center), SMALLEST_P, 1.0))
+        from scipy.optimize import brentq
+
+        return float(brentq(lambda p: self.half_width(1 - p) - abs(self.center), SMALLEST_P, 1.0))
 
     def detectable(self, level: float = LEVEL) -> float:
         """The smallest true value whose interval excludes 0 in four of five such studies."""
@@ -188,6 +188,18 @@ class Difference:
     def detectable(self) -> float:
         """The smallest true difference that such a study finds with a power of 80 %."""
         return round(self.accuracy.detectable(self.level), DECIMALS)
+
+
+def student_quantile(df: float, probability: float) -> float:
+    """The quantile of Student's distribution with `df` degrees of freedom.
+
+    >>> print(round(student_quantile(2, 0.975), 3))
+    4.303
+    """
+    from scipy.special import stdtrit  # here, because no command needs it when it starts
+
+    quantile: float = stdtrit(df, probability)
+    return quantile
 
 
 # --- means over items and runs ---
