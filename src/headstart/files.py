@@ -124,6 +124,12 @@ def holds_something(folder: Path) -> bool:
     return any(path.name != LOCK and UNFINISHED not in path.name for path in folder.iterdir())
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a writer that was killed left in a folder which nobody else writes."""
+    for path in folder.glob(f".*{UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """A full disk, a forbidden folder, a name that is too long: in words."""

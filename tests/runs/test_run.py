@@ -73,6 +73,17 @@ def test_a_restart_by_torchrun_waits_for_the_processes_before_it(
     begin(tmp_path / "run")  # of the same launch: it is resumed unasked
 
 
+def test_what_a_killed_process_left_unfinished_is_removed_by_the_next(tmp_path: Path) -> None:
+    run = begin(tmp_path / "run")
+    for name in ("model", "checkpoints/step-000000003"):  # without the cleaning up that a kill leaves no time for
+        place = (run.path / name).parent
+        (place / f".{Path(name).name}.unfinished-x7").mkdir(parents=True)
+        (place / f".{Path(name).name}.unfinished-x7" / "weights").touch()
+    begin(run.path, resume=True)
+    assert {path.name for path in run.path.iterdir()} == {"run.toml", "checkpoints", ".lock"}
+    assert not list(run.checkpoints.iterdir())
+
+
 def test_a_run_that_is_done_needs_no_lock(tmp_path: Path) -> None:
     with lock_run(tmp_path / "run", SETTINGS, resume=False, patience=0.0):
         run = RunFolder(tmp_path / "run")

@@ -4,16 +4,19 @@ import hashlib
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from headstart.errors import OutputError, TrainingError
+from headstart.parallel import Parallel
 from headstart.training.checkpoint_files import write_numbers
 from headstart.training.run_checkpoint import CheckpointWriter, RunState, read_newest, write_checkpoint
 from tests.full_disk import full_disk
+
+T = TypeVar("T")
 
 
 def make_numbers(step: int) -> dict[str, Any]:
@@ -101,6 +104,23 @@ def test_a_full_disk_leaves_the_earlier_ones(tmp_path: Path) -> None:
     state, damaged = read_newest(tmp_path)
     assert state is not None
     assert (state.numbers["step"], damaged) == (1, [])
+
+
+class OneOfTwo(Parallel):
+    """A process beside another that found the disk full."""
+
+    def gather(self, value: T) -> list[T]:
+        return [value, cast(T, ({}, "No space left on device"))] if self.is_main else []
+
+    def broadcast(self, value: T) -> T:
+        return value if self.is_main else cast(T, "No space left on device")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_disk_that_is_full_for_one_process_is_an_error_of_all(tmp_path: Path, rank: int) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*step-000000002: No space left on device"):
+        write_checkpoint(tmp_path, make_state(2), keep=2, parallel=OneOfTwo(rank, 2))
+    assert not list(tmp_path.iterdir())
 
 
 class Bomb:

@@ -23,7 +23,7 @@ from typing import Any
 
 from headstart.config import read_toml, to_toml
 from headstart.errors import DataError, OutputError, TrainingError
-from headstart.files import LOCK, holds_something, locked, read_json, write_json, write_text
+from headstart.files import LOCK, holds_something, locked, read_json, remove_unfinished, write_json, write_text
 from headstart.runs.events import Event, Scores, read_events
 from headstart.runs.manifest import Manifest
 from headstart.runs.predictions import Predictions, read_predictions
@@ -122,6 +122,9 @@ def lock_run(path: Path, settings: Mapping[str, Any], *, resume: bool, patience:
     run = RunFolder(path)
     with nullcontext() if run.done else _lock(path, patience if restarted else 0.0):
         _begin(run, settings, resume=resume or restarted)
+        if not run.done:
+            remove_unfinished(path)
+            remove_unfinished(run.checkpoints)
         if launch != "none" and not run.done:
             write_text(path / LAUNCH, launch)
         begun = _identity(path / RUN)

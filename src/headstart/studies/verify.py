@@ -56,10 +56,12 @@ def verify_resume(
 
 def kill_after(process: subprocess.Popen[str], run: Path, steps: int) -> None:
     """Kill a run with SIGKILL once it has recorded so many steps; one that ends first is left to end."""
-    while process.poll() is None and len(_losses(run)) < steps:
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
+    try:
+        while process.poll() is None and len(_losses(run)) < steps:
+            time.sleep(0.005)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def first_difference(one: Path, other: Path) -> str | None:
@@ -84,6 +86,9 @@ def _start(arguments: Sequence[str], out: Path) -> subprocess.Popen[str]:
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
-    _, error = process.communicate()
+    try:
+        _, error = process.communicate()
+    finally:
+        process.kill()  # where this process is stopped, and the other knows nothing of it
     if process.returncode:
         raise TrainingError(f"the run itself failed: {error.strip()}")
