@@ -292,6 +292,17 @@ def test_a_template_with_an_id_that_no_token_has(tmp_path: Path) -> None:
         with_template(tmp_path / "t", id=4000)
 
 
+def test_a_template_that_makes_the_library_panic(tmp_path: Path) -> None:
+    """A panic of Rust code is no Exception, and was let through."""
+    (tmp_path / "t").mkdir()
+    with_template(tmp_path / "t")
+    description = json.loads((tmp_path / "t" / "tokenizer.json").read_text())
+    description["post_processor"]["single"] = [{"Sequence": {"id": "B", "type_id": 0}}]
+    (tmp_path / "t" / "tokenizer.json").write_text(json.dumps(description))
+    with pytest.raises(TokenizerError, match=r"index out of bounds.*expected a complete tokenizer"):
+        Tokenizer.load(tmp_path / "t")
+
+
 def test_a_vocabulary_with_an_id_without_end(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["a good book", "a bad book"], kind="wordpiece", size=40)
     (tmp_path / "t").mkdir()

@@ -176,6 +176,9 @@ def make_folders(where: Path) -> None:
         write_transformers(
             Checkpoint(Model.build(config, usual_head(config, kind, 3)), labels, wordpiece), where / name
         )
+    config = preset("gpt2", vocabulary=byte_level.size, **SIZES)
+    write_transformers(Checkpoint(Model.build(config, NextTokenConfig()), (), byte_level), where / "gpt2-old")
+    _with_merges(where / "gpt2-old")
     _shard(where / "bert-tiny", where / "bert-sharded")
     _old_form(where / "bert-tiny", where / "bert-old")
     (where / "lab-file").mkdir()
@@ -203,6 +206,14 @@ def _old_form(source: Path, out: Path) -> None:
     renamed = {"<unknown>": "[UNK]", "<start>": "[CLS]", "<separator>": "[SEP]", "<pad>": "[PAD]", "<mask>": "[MASK]"}
     pieces = [renamed.get(piece, piece) for piece in sorted(vocabulary, key=lambda piece: int(vocabulary[piece]))]
     (out / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+
+
+def _with_merges(folder: Path) -> None:
+    """The tokenizer of a folder in GPT-2's form: the ids, and the merges as lines."""
+    description = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(description["vocab"]))
+    (folder / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in description["merges"]))
 
 
 def main() -> None:

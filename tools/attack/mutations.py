@@ -180,13 +180,14 @@ def _change_tensors(draw: Draw, tensors: dict[str, Tensor]) -> dict[str, Tensor]
     for _ in range(draw.choice((1, 1, 2))):
         name = draw.choice(sorted(tensors))
         tensor = tensors[name]
+        tensor = tensor if tensor.dim() else tensor[None]
         others: tuple[Tensor, ...] = (
             tensor.flatten(),
             tensor[None],
             tensor[..., None],
             tensor[:0],
             tensor[:1],
-            torch.cat([tensor, tensor]) if tensor.dim() else tensor,
+            torch.cat([tensor, tensor]),
             tensor.flatten()[:1].reshape(()) if tensor.numel() else tensor,
             tensor.T if tensor.dim() == 2 else tensor,
             tensor.half(),

@@ -74,10 +74,17 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise TokenizerError(f"{path}: cannot be read ({error.strerror}); expected {expected}") from error
-    except Exception as error:  # `tokenizers` raises nothing narrower
+    except BaseException as error:  # `tokenizers` raises nothing narrower
+        if not of_library(error):
+            raise
         raise TokenizerError(
             f"{path}: {error}; expected {expected}. If the file was copied or downloaded, fetch it again"
         ) from error
+
+
+def of_library(error: BaseException) -> bool:
+    """Whether it may come from `tokenizers`: a panic of its Rust code is a `BaseException` that is no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import tokenizers
 from headstart.errors import ConfigError, TokenizerError
 from headstart.files import new_file
-from headstart.tokenizers.load import FILE, read_tokenizer, reading
+from headstart.tokenizers.load import FILE, of_library, read_tokenizer, reading
 from headstart.tokenizers.sentencepiece_model import SPACE
 from headstart.tokenizers.special_tokens import NAMES, find_layouts
 from headstart.tokenizers.train import train_tokenizer
@@ -102,7 +102,9 @@ class Tokenizer:
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
-        return [(int(low), int(high)) for low, high in self._tokenizer.encode(text, add_special_tokens=False).offsets]
+        with _encoding():
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return [(int(low), int(high)) for low, high in encoding.offsets]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; special tokens are spelled out."""
@@ -236,7 +238,9 @@ def _encoding() -> Iterator[None]:
             "found text that UTF-8 cannot write (half of a surrogate pair), or no text at all; expected str. "
             "Read the file again as UTF-8"
         ) from error
-    except Exception as error:  # `tokenizers` raises nothing narrower
+    except BaseException as error:  # `tokenizers` raises nothing narrower
+        if not of_library(error):
+            raise
         raise TokenizerError(f"the tokenizer has no token for a part of the text: {error}") from error
 
 
