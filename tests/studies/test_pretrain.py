@@ -11,6 +11,7 @@ from headstart.checkpoints.folder import load
 from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerError
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
+from headstart.studies.corpus import sample
 from headstart.studies.finetune import finetune
 from headstart.studies.pretrain import pretrain
 from headstart.studies.settings import FinetuneSettings, PretrainSettings
@@ -144,3 +145,13 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
 def test_settings_that_do_not_go_together(world: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         settings(world, **changes)
+
+
+def test_a_tokenizer_is_trained_on_texts_from_all_of_a_large_corpus() -> None:
+    texts = [f"text {number:05d}" for number in range(10_000)]
+    few = sample(texts, most=11 * 100)
+    assert 50 < len(few) <= 100
+    assert few[-1] > "text 09800"
+    assert few == texts[:: int(few[1][5:])]
+    assert sample(iter(texts)) == texts
+    assert sample(["x" * 100, "y"], most=10) == ["x" * 100]  # one text at least

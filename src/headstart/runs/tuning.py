@@ -28,7 +28,7 @@ class ArmTuning:
     seconds: float  # that the search took
     as_good: int | None = None  # of those tried besides, how many are not significantly worse than the chosen one
     notes: tuple[str, ...] = ()  # what a reader should know: a range that grew, trials that diverged, time that was up
-    improving: bool = False  # more epochs than there was time for would probably have raised its accuracy
+    improving: bool = False  # more epochs than were tried would probably raise its accuracy
 
     @property
     def best(self) -> Tried | None:
