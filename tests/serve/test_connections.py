@@ -151,6 +151,11 @@ class TestSlowRequests:
                     return
             raise AssertionError("all of them were answered")
 
+    def test_who_has_only_connected_is_not_slow(self, served: ServedClassifier) -> None:
+        with in_a_thread([served], Limits()) as (server, url), clients(url, 2), clients(url, 1, SLOW_BODY):
+            wait_for_requests(url, 1)
+            assert [slow.phase for slow in server.server_state._slow(0.0)] == ["body"]
+
 
 class TestTheEnd:
     @pytest.mark.parametrize("data", [b"", SLOW_BODY], ids=["silent", "slow body"])

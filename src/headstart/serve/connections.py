@@ -10,6 +10,7 @@ import asyncio
 import logging
 import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -59,16 +60,19 @@ class Connections(ServerState):
 
     def close_slow(self) -> bool:
         """Close the connection whose request has waited for its client the longest; False if none is slow."""
-        latest = time.monotonic() - SLOW
-        slow = (found for found in self.waiting if found.phase != "headers" and found.since <= latest)
-        found = next(slow, None)
+        found = next(self._slow(SLOW), None)
         if found is not None:
             self._close(found)
         return found is not None
 
-    def close_waiting(self) -> None:
-        for connection in list(self.waiting):
+    def close_all_slow(self, seconds: float) -> None:
+        for connection in list(self._slow(seconds)):
             self._close(connection)
+
+    def _slow(self, seconds: float) -> Iterator[Connection]:
+        """Connections whose requests have waited for their clients for so long, the longest first."""
+        latest = time.monotonic() - seconds
+        return (found for found in self.waiting if found.phase != "headers" and found.since <= latest)
 
     def close_overdue(self) -> None:
         now = time.monotonic()

@@ -23,7 +23,7 @@ from headstart.serve.models import Served
 from headstart.serve.state import ServerState
 
 BACKLOG = 1024  # connections that the system holds until they are accepted
-GRACE = 2.0  # seconds from a signal until connections that wait for their clients are closed
+GRACE = 2.0  # seconds from a signal until requests that wait for their clients are closed
 LONGEST = 5.0  # seconds from a signal until nothing is answered any more
 LINGER = 0.25  # seconds for clients that have just connected, and again for those that have just been answered
 
@@ -88,7 +88,7 @@ class Server(uvicorn.Server):
         if self.state.signalled is not None:
             seconds = time.monotonic() - self.state.signalled
             if seconds > GRACE:
-                self.server_state.close_waiting()
+                self.server_state.close_all_slow(GRACE)
             if seconds > LONGEST or not self.state.in_flight:
                 self.should_exit = True
         return await super().on_tick(counter)
