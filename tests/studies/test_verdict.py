@@ -698,7 +698,7 @@ def test_a_gain_over_an_arm_that_was_cut_short_is_one_so_far(improving: set[str]
     comparison = compared(arms, [GAIN, BEATEN])
     assert said_of(comparison)[1] == (
         "**Pretraining adds 6.2 points so far** (95 % interval 4.4 to 7.9): 86.6 % with it, 80.4 % without. "
-        f"{who} still improving with more epochs: `--tune thorough` and `--minutes` train longer."
+        f"{who} still improving with more epochs: --tune thorough and more --minutes train longer."
     )
     assert title_of(comparison).endswith("pretraining adds 6.2 points so far")
 

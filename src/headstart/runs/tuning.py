@@ -32,8 +32,13 @@ class ArmTuning:
 
     @property
     def best(self) -> Tried | None:
-        """The entry of the chosen settings; of several, the one that was scored on the most texts."""
+        """The entry of the chosen settings; of several, the one that was scored on the most texts.
+
+        Where all trials were shorter than the runs, it is the one that differs in its epochs alone.
+        """
         entries = [each for each in self.tried if each.settings == self.chosen]
+        if not entries and "epochs" in self.chosen:
+            entries = [each for each in self.tried if {**each.settings, "epochs": self.chosen["epochs"]} == self.chosen]
         return max(entries, key=lambda each: each.rows, default=None)
 
     @property

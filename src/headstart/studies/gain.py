@@ -83,7 +83,7 @@ def _cut_short(improving: Sequence[ArmResult]) -> Iterator[str]:
     if improving:
         were = "was" if len(improving) == 1 else "were"
         names = capitalized(listed([arm.name for arm in improving]))
-        yield f"{names} {were} still improving with more epochs: `--tune thorough` and `--minutes` train longer."
+        yield f"{names} {were} still improving with more epochs: --tune thorough and more --minutes train longer."
 
 
 def _test_accuracy(arm: ArmResult) -> float:
