@@ -20,6 +20,7 @@ from headstart.reading.documents import expand_paths, read_documents
 from headstart.reading.examples import read_examples
 from headstart.reading.limits import MAX_COLUMNS
 from headstart.reading.skipped import SkippedRows
+from headstart.reading.tables import open_table
 from tests.reading.files import COMPRESSORS, as_csv, parquet, read_error, texts_of, write_file, zstd
 
 
@@ -144,6 +145,17 @@ def test_a_run_of_many_rows(tmp_path: Path) -> None:
     labels = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int8()), pa.array(["x"]))
     pq.write_table(pa.table({"text": labels}), path)
     assert "unpacks to more than" in read_error(path).problem
+
+
+@pytest.mark.usefixtures("a_megabyte")
+def test_a_list_of_millions_of_equal_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    tags = pa.ListArray.from_arrays(pa.array([0, 2_000_000]), pa.array(bytearray(2_000_000), pa.int8()))
+    pq.write_table(pa.table({"text": ["one"], "tags": tags}), path)
+    assert path.stat().st_size < 5000
+    assert texts_of(path) == ["one"], "a column that is not asked for is not read"
+    with open_table(path, None) as table, pytest.raises(DataError, match="unpacks to more than"):
+        list(table.rows(["text", "tags"]))
 
 
 def test_values_that_come_again_and_again_can_be_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,3 +195,18 @@ def test_a_parquet_column_of_numbers_is_no_text(tmp_path: Path) -> None:
 def test_a_parquet_file_cut_short(tmp_path: Path) -> None:
     whole = encode_texts(".parquet", TEXTS)
     assert "not a whole parquet file" in str(read_error(write_file(tmp_path, "a.parquet", whole[: len(whole) // 2])))
+
+
+def test_damage_in_a_parquet_file_counts_every_row_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"text {number}" for number in range(6000)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=2000, use_dictionary=False)
+    raw = bytearray(path.read_bytes())
+    begin = pq.read_metadata(path).row_group(1).column(0).data_page_offset
+    raw[begin + 200 : begin + 900] = b"\xff" * 700
+    path.write_bytes(raw)
+    skipped = SkippedRows()
+    kept = [document.text for document in read_documents([path], skipped=skipped)]
+    assert kept == texts[: len(kept)]
+    assert 1000 < len(kept) <= 2000
+    assert (len(kept) + skipped.count, len(skipped.first)) == (6000, 1)

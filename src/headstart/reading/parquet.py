@@ -38,7 +38,17 @@ class ParquetRows:
         self.text_columns = tuple(column.name for column in schema if _is_string(column.type))
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
-        """The values of each row under these names."""
+        """The values of each row under these names; where the file is damaged, the error counts all rows from there."""
+        read = 0
+        try:
+            for row in self._rows(names):
+                yield row
+                read += 1
+        except DataError as error:
+            error.lines = max(1, self._file.metadata.num_rows - read)
+            raise
+
+    def _rows(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
         limit = expansion_limit(self.path.stat().st_size)
         unpacked = 0
         with _parquet_errors(self.path):
@@ -58,7 +68,9 @@ class ParquetRows:
         metadata = self._file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         leaves = [k for k in range(metadata.num_columns) if _is_under(metadata.schema.column(k).path, names)]
-        sizes: list[int] = [group.column(k).total_uncompressed_size for group in groups for k in leaves]
+        chunks = [group.column(k) for group in groups for k in leaves]
+        # A run of equal values takes no room in a chunk, and a byte each, or more, in memory.
+        sizes: list[int] = [max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks]
         if sum(sizes) > limit:
             raise too_large(self.path, limit)
         return max([1, *sizes])
