@@ -1,4 +1,5 @@
-"""How the cost of a step grows: with the length of the windows, the width of the model, its vocabulary and the batch.
+"""How the cost of a step grows: with the length of the windows, the width of the model, its vocabulary and the batch,
+and with as many tokens in shorter documents.
 
 One thing is doubled at a time, the rest stays as in the middle row. `share` is the part of what the device's own matrix
 product reaches that the step's arithmetic comes to (6 times the weights that multiply, and the attention, a token).
@@ -93,6 +94,8 @@ def main() -> None:
         for name, value in MIDDLE.items()
         for times in (0.5, 2, 4)
     ]
+    tokens = MIDDLE["length"] * MIDDLE["batch"]
+    cases += [(f"documents of {length}", {"length": length, "batch": tokens // length}) for length in (64, 32, 16)]
     for name, changes in cases:
         figures = step(**changes)
         share = figures.pop("flop/s") / limit

@@ -1,9 +1,11 @@
 """Pretraining from a token store: how fast batches are made, and what training loses by making them.
 
-    python -m bench pretraining               batches alone on a CPU; on a GPU the training too
+    python -m bench pretraining               batches and the whole command; on a GPU the loop too
     python -m bench.pretraining --tiny        a smoke test: nothing to be learned from its figures
 
 `batches`: tokens a second that one core makes, for each objective and documents of several lengths.
+`command`: seconds of `headstart pretrain CORPUS` from the command to the prompt, tokenizer and store included, and the
+part of them that is training.
 `train`: tokens a second of the loop over a store, against the same loop over batches that were made before: at 1 the
 device never waits for a batch. Time includes everything between two steps, as in `headstart pretrain`.
 """
@@ -11,6 +13,8 @@ device never waits for a batch. Time includes everything between two steps, as i
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +32,7 @@ from headstart.batches.batch import Batches
 from headstart.model.model import Model
 from headstart.model.presets import preset, usual_head
 from headstart.runs.events import Step
+from headstart.runs.run import RunFolder
 from headstart.store.store import Documents
 from headstart.studies.pretrain import HEAD_OF, OBJECTIVES, make_batches
 from headstart.studies.settings import PretrainSettings
@@ -153,15 +158,43 @@ def train_rates(folder: Path, tiny: bool) -> dict[str, float]:
     return rates
 
 
+def command(folder: Path, tiny: bool) -> dict[str, float]:
+    draw = np.random.default_rng(0)
+    words = np.array(
+        ["".join(draw.choice(list("abcdefghijklmnop"), size=length)) for length in draw.integers(2, 9, 5000)]
+    )
+    chosen = words[(5000 * draw.random((2_000 if tiny else 100_000, 30)) ** 3).astype(int)]  # the first are common
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(" ".join(row) for row in chosen) + "\n", encoding="utf-8")
+    steps = 3 if tiny or DEVICE.type == "cpu" else 2000
+    arguments = ["pretrain", str(corpus), "--objective", "masked", "--vocabulary", "4000", "--window", "128"]
+    arguments += [
+        "--steps",
+        str(steps),
+        "--batch-size",
+        "8" if DEVICE.type == "cpu" else "512",
+        "--out",
+        str(folder / "run"),
+    ]
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "headstart", *arguments], check=True, capture_output=True)
+    whole = time.perf_counter() - began
+    training = sum(event.seconds for event in RunFolder(folder / "run").events() if isinstance(event, Step))
+    return {"command, s": whole, "of it training": training / whole}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["batches", *(["train"] if DEVICE.type == "cuda" else [])])
+    parts = {"batches": batch_rates, "command": command, "train": train_rates}
+    usual = [part for part in parts if part != "train" or DEVICE.type == "cuda"]
+    parser.add_argument("parts", nargs="*", default=usual)
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1 if DEVICE.type == "cpu" else torch.get_num_threads())
     with tempfile.TemporaryDirectory() as folder:
-        rows = batch_rates(Path(folder), asked.tiny) if "batches" in asked.parts else {}
-        rows |= train_rates(Path(folder), asked.tiny) if "train" in asked.parts else {}
+        rows: dict[str, float] = {}
+        for part in asked.parts:
+            rows |= parts[part](Path(folder), asked.tiny)
     report("pretraining", rows)
 
 
