@@ -36,6 +36,7 @@ from headstart.serve.server import Server, open_socket
 
 CLIENTS, HOSTILE = 6, 4  # threads of each
 LIMITS = Limits(requests=128, idle=1.0, deadline=10.0)
+SECONDS = 600.0  # for the requests of one service
 END = 30.0  # seconds after which an end that has not come counts as a hang
 TEXTS = [f"a {word} book, {line}" for word in ("good", "dull", "witty") for line in ("page by page", "é" * 9, "")]
 GOOD = ("answered", "503 at the end", "no connection at the end", "status below 500", "closed", "held", "ended")
@@ -96,7 +97,7 @@ def _cycle(
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # requests that are none are meant
         for thread in (service, *threads):
             thread.start()
-        cycle.enough.wait()
+        cycle.enough.wait(SECONDS)
         cycle.ending.set()
         server.handle_exit(signal.SIGTERM, None)
         service.join(END)
@@ -110,7 +111,6 @@ def ordinary(cycle: Cycle, draw: random.Random) -> None:
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", cycle.port, timeout=END)
         for _ in range(draw.choice((1, 1, 5, 50))):
-            ending = cycle.ending.is_set()  # before it is asked: what comes later is no excuse
             try:
                 outcome = _ask(connection, draw.choice(TEXTS), cycle.expected)
             except ConnectionRefusedError:
@@ -120,7 +120,7 @@ def ordinary(cycle: Cycle, draw: random.Random) -> None:
                 outcome = "reset"
             except (OSError, http.client.HTTPException) as error:
                 outcome = type(error).__name__
-            late = " at the end" if outcome != "answered" and (ending or cycle.ending.is_set()) else ""
+            late = " at the end" if outcome != "answered" and cycle.ending.is_set() else ""
             cycle.count("ordinary request", outcome + late)
             if outcome != "answered":
                 break
