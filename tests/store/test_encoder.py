@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tokenizers
-from headstart.store.encoder import _WORD_BOUNDARY, Encoder, splits_at_spaces
+from headstart.parallel import SINGLE
+from headstart.store.encoder import _WORD_BOUNDARY, Encoder, encode_chunks, splits_at_spaces
 from headstart.tokenizers.tokenizer import Tokenizer
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
@@ -135,3 +139,28 @@ def test_a_mask_that_takes_the_space_before_it_goes_word_by_word(tmp_path: Path)
     assert splits_at_spaces(json.loads(raw.to_str()))
     texts = ["a <mask> b", "<mask>  a <mask>b", "a<mask> b <mask>"]
     assert Encoder(tmp_path, "uint8").encode(texts) == [bytes(ids) for ids in Tokenizer(raw).encode_batch(texts)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_waits_until_the_workers_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Else the command would wait for ever, for workers that nobody stops."""
+    Tokenizer.train(["a text of few words"], kind="bpe", size=270).save(tmp_path)
+    ended = []
+    shutdown = ProcessPoolExecutor.shutdown
+
+    def interrupted(pool: ProcessPoolExecutor, **options: bool) -> None:
+        signal.raise_signal(number)
+        shutdown(pool, **options)
+        ended.append(True)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "shutdown", interrupted)
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        encoded = encode_chunks(iter([["a text"]] * 3), (tmp_path, "uint16", 0.0), 2, SINGLE)
+        with pytest.raises(KeyboardInterrupt), closing(encoded):
+            next(encoded)
+    finally:
+        signal.signal(number, before)
+    assert ended

@@ -211,12 +211,12 @@ def _start_worker(folder: Path, dtype: str, valid: float) -> None:
 
 
 @contextmanager
-def _without_control_c() -> Iterator[None]:
-    """Processes that are started in the block never see Ctrl-C, from their first moment on."""
+def _blocked(*signals: signal.Signals) -> Iterator[None]:
+    """Signals wait for the end of the block; processes that are started in it never see them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
@@ -259,7 +259,7 @@ def _encode_in_workers(
     pending: deque[Future[EncodedChunk | None]] = deque()
     try:
         for chunk in chunks:
-            with _without_control_c():
+            with _blocked(signal.SIGINT):
                 pending.append(pool.submit(_encode, chunk))  # which starts a worker, while there are too few
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
@@ -271,4 +271,7 @@ def _encode_in_workers(
             "(--workers 1 uses none). A script must call write_store under `if __name__ == '__main__':`"
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Python takes a thread whose `join` was interrupted for one that has ended, and would then wait for ever for
+        # the workers, which that thread was about to stop. They have no more than a chunk each to finish.
+        with _blocked(signal.SIGINT, signal.SIGTERM):
+            pool.shutdown(cancel_futures=True)
