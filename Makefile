@@ -3,17 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all check format docs questions transcripts bench lock clean
+.PHONY: setup demo test test-all check format docs questions transcripts bench dist lock clean
 
 setup: $(STAMP)
 
-# Everything is pinned in requirements.lock, torch among them: an open range would bring another build.
-$(STAMP): pyproject.toml requirements.lock
+# Everything is pinned, and all but torch by hash. What torch's build for this machine needs comes with it.
+$(STAMP): pyproject.toml requirements.lock requirements-torch.lock
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || \
 	  { echo "make: headstart needs Python 3.11 or newer with venv and pip; name it with PYTHON=/path/to/python3"; exit 2; }
 	$(PYTHON) -m venv .venv
 	@echo "installing what requirements.lock names: some minutes, once"
-	$(BIN)/pip install --quiet -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet -r requirements-torch.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
@@ -53,12 +54,23 @@ transcripts: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Resolve the dependencies of pyproject.toml anew; torch stays at the version named here.
+# A release of the last commit: wheel, sdist, bill of materials, SHA256SUMS; the same bytes each time.
+dist: setup
+	rm -rf dist
+	$(BIN)/python tools/dist.py --out dist
+
+# Resolve the dependencies of pyproject.toml anew, with the hashes of their files on PyPI, for torch without CUDA: what
+# another build of torch needs is installed with it. Where pytorch.org cannot be reached: LOCK_OPTIONS='--find-links FOLDER'.
+LOCK_OPTIONS ?= --torch-backend cpu
 lock:
 	rm -rf .cache/lock && $(PYTHON) -m venv .cache/lock
-	.cache/lock/bin/pip install --quiet torch==2.13.0 setuptools '.[all,dev]'
-	( echo "# Every dependency, pinned: made by 'make lock', installed by 'make setup'."; \
-	  .cache/lock/bin/pip freeze --all | grep -v -E '^(headstart|pip|wheel)\b' | sed 's/+cpu$$//' ) > requirements.lock
+	.cache/lock/bin/pip install --quiet uv
+	echo setuptools > .cache/lock/setuptools.in
+	( echo "# Every dependency but torch, with the hashes of its files on PyPI: made by 'make lock', installed by 'make setup'."; \
+	  .cache/lock/bin/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 \
+	    --no-emit-package torch $(LOCK_OPTIONS) --extra all --extra dev \
+	    pyproject.toml requirements-torch.lock .cache/lock/setuptools.in ) > .cache/lock/new
+	mv .cache/lock/new requirements.lock
 
 clean:
-	rm -rf .venv .cache build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -68,7 +68,8 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.servers: list[subprocess.Popen[str]] = []
-        for name in ("Makefile", "pyproject.toml", "requirements.lock", "src", "recipes", ".venv"):
+        locks = ("requirements.lock", "requirements-torch.lock")
+        for name in ("Makefile", "pyproject.toml", *locks, "src", "recipes", ".venv"):
             (folder / name).symlink_to(ROOT / name)
         path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}

@@ -172,7 +172,7 @@ def test_the_demo_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_make_says_that_there_is_no_python(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", "requirements-torch.lock"):
         shutil.copy(root / name, tmp_path / name)
     alone = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "demo", "PYTHON=no-such-python"]
