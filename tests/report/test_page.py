@@ -46,7 +46,7 @@ class Outline(HTMLParser):
 
 def test_the_sections_in_their_order(books: Path) -> None:
     outline = Outline(render(read([books])))
-    assert outline.found["h1"][0].startswith("Use the linear model")
+    assert outline.found["h1"][0].startswith("Use the fine-tuned model")
     assert outline.found["h2"] == [
         "Final accuracy",
         "Differences",
@@ -330,7 +330,7 @@ def test_a_sweep_without_a_score_has_a_page(tmp_path: Path) -> None:
 
 def test_a_sweep_stands_after_the_studies(books: Path, tuned: Path) -> None:
     outline = Outline(render(read([tuned, books])))
-    assert [head[:12] for head in outline.found["h1"]] == ["Use the line", "Best on vali"]
+    assert [head[:12] for head in outline.found["h1"]] == ["Use the fine", "Best on vali"]
 
 
 # --- words ---
