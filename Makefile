@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Test files side by side, each in one process.
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: setup demo test test-all check format docs questions transcripts bench dist lock clean
 
@@ -23,10 +25,10 @@ demo: setup
 	@$(BIN)/headstart demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: setup
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest $(PARALLEL) -m ""
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -34,7 +36,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate.py --check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 format: setup
 	$(BIN)/ruff format .
