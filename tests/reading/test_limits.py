@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headstart import unpacking
 from headstart.errors import DataError
 from headstart.reading import limits
 from headstart.reading.documents import expand_paths, read_documents
@@ -28,7 +29,7 @@ from tests.reading.files import COMPRESSORS, as_csv, parquet, read_error, texts_
 def a_megabyte(monkeypatch: pytest.MonkeyPatch) -> int:
     """A limit that tests reach sooner."""
     monkeypatch.setattr(limits, "MAX_LINE", 1 << 20)
-    monkeypatch.setattr(limits, "ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr(unpacking, "ALWAYS_ALLOWED", 1 << 20)
     return 1 << 20
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headstart.errors import DataError
@@ -57,3 +60,29 @@ def test_files_that_are_no_predictions(path: Path, tmp_path: Path) -> None:
     for read in (read_predictions, lambda path: read_scored(path, "valid")):
         with pytest.raises(DataError, match="does not hold the predictions"):
             read(tmp_path / "text.parquet")
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(path: Path) -> None:
+    """One text in a dictionary, and a run of its number."""
+    rows = 3000
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["a" * (2 << 20)]))
+    names = ["split", "row", "path", "line", "second", "label", "predicted"]
+    table = pa.table({"text": texts} | {name: ["valid"] * rows for name in names})
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 10_000
+    for read in (read_predictions, lambda path: read_scored(path, "valid")):
+        with pytest.raises(DataError, match="it unpacks to more than"):
+            read(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "predictions.parquet")
+    with pytest.raises(DataError, match="expected a regular file"):
+        read_scored(tmp_path / "predictions.parquet", "valid")
+
+
+def test_columns_that_are_missing(path: Path) -> None:
+    pq.write_table(pa.table({"label": ["a"], "split": ["valid"]}), path)
+    with pytest.raises(DataError, match="does not hold the predictions"):
+        read_scored(path, "valid")
+    assert read_correct(path, "valid") is None

@@ -27,8 +27,9 @@ import pyarrow as pa
 from headstart.errors import DataError, did_you_mean
 from headstart.files import open_regular
 from headstart.reading import limits
-from headstart.reading.limits import expansion_limit, row_too_long, too_large
+from headstart.reading.limits import row_too_long
 from headstart.reading.skipped import SkippedRows, bad_row, parse_rows
+from headstart.unpacking import expansion_limit, too_large
 from headstart.wording import reason
 
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {

@@ -1,8 +1,4 @@
-"""Parquet: the rows of a file, a batch at a time; what a small file can be made to unpack to is limited.
-
-One value in a dictionary, or in a run of equal ones, may stand for millions of rows. What the metadata says is checked
-before anything is read, and what was read is counted (see `expansion_limit`).
-"""
+"""Parquet: the rows of a file, a batch at a time."""
 
 from __future__ import annotations
 
@@ -15,13 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headstart.errors import DataError
-from headstart.reading.limits import expansion_limit, require_few_columns, too_large
+from headstart.parquet import read_batches, without_dictionary
+from headstart.reading.limits import require_few_columns
 from headstart.reading.lines import BUFFER_SIZE
 from headstart.wording import reason
-
-BATCH_ROWS = (16, 1024)  # the fewest and the most that are unpacked at once
-BATCH_BYTES = 1 << 27
-ROW_BYTES = 16  # what a row counts beside its values, so that many empty ones fill the limit too
 
 
 class ParquetRows:
@@ -49,43 +42,15 @@ class ParquetRows:
             raise
 
     def _rows(self, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
-        limit = expansion_limit(self.path.stat().st_size)
-        unpacked = 0
         with _parquet_errors(self.path):
-            largest = self._largest_chunk(set(names), limit)
-            fewest, most = BATCH_ROWS
-            # A dictionary is as large as its chunk at most, and so is each value in it.
-            rows = min(most, max(fewest, BATCH_BYTES // largest))
-            for batch in self._file.iter_batches(batch_size=rows, columns=list(names)):
+            for batch in read_batches(self.path, self._file, names):
                 arrays = [_plain(batch.column(name)) for name in names]
-                unpacked += sum(array.nbytes for array in arrays) + ROW_BYTES * len(batch)
-                if unpacked > limit:
-                    raise too_large(self.path, limit)
                 yield from zip(*(array.to_pylist() for array in arrays), strict=True)
-
-    def _largest_chunk(self, names: set[str], limit: int) -> int:
-        """The bytes of the largest column chunk, by the metadata; all of them must be within the limit."""
-        metadata = self._file.metadata
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        leaves = [k for k in range(metadata.num_columns) if _is_under(metadata.schema.column(k).path, names)]
-        chunks = [group.column(k) for group in groups for k in leaves]
-        # A run of equal values takes no room in a chunk, and a byte each, or more, in memory.
-        sizes: list[int] = [max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks]
-        if sum(sizes) > limit:
-            raise too_large(self.path, limit)
-        return max([1, *sizes])
-
-
-def _is_under(path: str, names: set[str]) -> bool:
-    """Whether a leaf of the schema, `tags.list.element`, belongs to a column of this name; names may hold dots."""
-    parts = path.split(".")
-    return any(".".join(parts[: end + 1]) in names for end in range(len(parts)))
 
 
 def _plain(array: pa.Array) -> pa.Array:
     """A column without its dictionary, strings as bytes."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    array = without_dictionary(array)
     return array.cast(pa.large_binary()) if _is_string(array.type) else array
 
 

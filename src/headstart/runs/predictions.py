@@ -9,14 +9,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from headstart.errors import DataError, listed_names
-from headstart.files import new_file
+from headstart.files import new_file, open_regular
+from headstart.parquet import read_batches
 from headstart.wording import reason
 
 PROBABILITY = "probability:"  # and the name of the class
+DAMAGE = (DataError, KeyError, ValueError, OSError, pa.ArrowException)  # what reading a damaged file may raise
 
 
 class Scored(Protocol):
@@ -107,34 +110,51 @@ class Predictions:
 def read_predictions(path: Path, class_names: Sequence[str] | None = None) -> Predictions:
     """What `Predictions.write` wrote; the classes are those of the file, unless their order is given."""
     try:
-        table = pq.read_table(path)
+        table = _read_table(path)
         columns = [name for name in table.column_names if name.startswith(PROBABILITY)]
         names = tuple(class_names or (name.removeprefix(PROBABILITY) for name in columns))
         labels = _class_ids(table["label"].to_pylist(), names)
         probabilities = np.stack([table[PROBABILITY + name].to_numpy() for name in names], axis=1)
         table = table.drop_columns(["predicted", *columns])
-    except (KeyError, ValueError, OSError, pa.ArrowException) as error:
+    except DAMAGE as error:
         classes = "of a run" if class_names is None else f"for the classes {listed_names(class_names)}"
-        raise DataError(path, f"it does not hold the predictions {classes} ({error})") from None
+        raise DataError(path, f"it does not hold the predictions {classes} ({_problem(error)})") from None
     return Predictions(names, labels, probabilities, table)
 
 
 def read_scored(path: Path, split: str) -> list[ScoredText]:
     """The texts of a split, without what was predicted for them."""
     try:
-        return _scored_texts(pq.read_table(path, columns=list(ScoredText._fields), filters=[("split", "=", split)]))
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(path, f"it does not hold the predictions of a run ({reason(error)})") from None
+        return _scored_texts(_read_table(path, ScoredText._fields, split))
+    except DAMAGE as error:
+        raise DataError(path, f"it does not hold the predictions of a run ({_problem(error)})") from None
 
 
 def read_correct(path: Path, split: str) -> NDArray[np.bool_] | None:
     """Which texts of a split were given their label; None where the file is not here or cannot be read."""
     try:
-        table = pq.read_table(path, columns=["label", "predicted"], filters=[("split", "=", split)])
-    except (pa.ArrowException, OSError):
+        table = _read_table(path, ["label", "predicted"], split)
+    except DAMAGE:
         return None
     pairs = zip(table["label"].to_pylist(), table["predicted"].to_pylist(), strict=True)
     return np.array([label == predicted for label, predicted in pairs], dtype=bool)
+
+
+def _read_table(path: Path, columns: Sequence[str] | None = None, split: str | None = None) -> pa.Table:
+    """All columns, or these; all rows, or those of a split."""
+    with open_regular(path) as opened:
+        file = pq.ParquetFile(opened, pre_buffer=False)
+        names = file.schema_arrow.names if columns is None else [*columns, "split"]
+        batches = list(read_batches(path, file, names))
+        empty = file.schema_arrow.empty_table().select(names)
+        table = pa.Table.from_batches(batches).select(names) if batches else empty
+    if split is not None:
+        table = table.filter(pc.equal(table["split"], split))
+    return table.select(names if columns is None else list(columns)).combine_chunks()
+
+
+def _problem(error: Exception) -> str:
+    return error.problem if isinstance(error, DataError) else reason(error)
 
 
 def _scored_texts(table: pa.Table) -> list[ScoredText]:
