@@ -11,7 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from headstart.checkpoints.folder import Checkpoint, check_tokenizer, load, save
+from headstart.checkpoints.folder import (
+    Checkpoint,
+    check_tokenizer,
+    load,
+    read_safetensors,
+    save,
+    write_safetensors,
+)
 from headstart.config import HEADS, HeadConfig
 from headstart.errors import (
     CheckpointError,
@@ -336,3 +343,12 @@ def test_one_segment_is_that_of_every_token_of_a_pair() -> None:
     model = Model.build(config).eval()
     ids, layout = torch.tensor([3, 4, 5, 6]), Flat.from_lengths([4])
     assert model(ids, layout, torch.tensor([0, 0, 1, 1])).equal(model(ids, layout))
+
+
+def test_weights_can_be_read_by_whoever_can_read_the_folder(tmp_path: Path) -> None:
+    """The library writes for its owner alone."""
+    write_safetensors(tmp_path / "model.safetensors", {"a": torch.zeros(2)})
+    (tmp_path / "beside").touch()
+    modes = {path.name: path.stat().st_mode for path in tmp_path.iterdir()}
+    assert modes["model.safetensors"] == modes["beside"]
+    assert read_safetensors(tmp_path / "model.safetensors")["a"].tolist() == [0, 0]

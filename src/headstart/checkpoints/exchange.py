@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart import files
@@ -26,6 +25,7 @@ from headstart.checkpoints.folder import (
     read_class_names,
     read_json,
     read_safetensors,
+    write_safetensors,
 )
 from headstart.checkpoints.gpt2 import GPT2
 from headstart.checkpoints.keymap import rename_in, rename_out
@@ -92,7 +92,7 @@ def write_transformers(checkpoint: Checkpoint, out: str | Path) -> Family:
     check_weights(state, "nothing was written")
     with files.new_folder(out) as unfinished:
         files.write_json(unfinished / CONFIG, theirs)
-        save_file(rename_out(state, family.tensor_sources(model)), unfinished / WEIGHTS, metadata={"format": "pt"})
+        write_safetensors(unfinished / WEIGHTS, rename_out(state, family.tensor_sources(model)), format="pt")
         if tokenizer is not None:
             tokenizer.save(unfinished)
             settings = _tokenizer_settings(tokenizer, model.config.window)

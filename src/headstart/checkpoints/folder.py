@@ -64,7 +64,7 @@ def write_files(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = to
         "temperature": checkpoint.temperature,
     }
     files.write_json(folder / CONFIG, description)
-    save_file(tensors, folder / WEIGHTS)
+    write_safetensors(folder / WEIGHTS, tensors)
     if checkpoint.tokenizer is not None:
         checkpoint.tokenizer.save(folder)
 
@@ -179,6 +179,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors, is it cut short? ({error})") from None
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor], **about: str) -> None:
+    """Tensors by name, and what the file says of itself. The library lets nobody else read what it writes."""
+    path.touch()
+    usual = path.stat().st_mode
+    save_file(dict(tensors), path, metadata=about or None)
+    path.chmod(usual)
 
 
 def read_json(path: Path) -> dict[str, Any]:

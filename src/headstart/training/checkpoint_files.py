@@ -17,10 +17,9 @@ from reprlib import repr  # values of a damaged file may be long
 from typing import Any, TypeGuard
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from headstart.checkpoints.folder import read_json, read_safetensors
+from headstart.checkpoints.folder import read_json, read_safetensors, write_safetensors
 from headstart.errors import CheckpointError, TrainingError
 from headstart.files import system_error
 from headstart.parallel import Parallel
@@ -60,7 +59,7 @@ def _write_own(folder: Path, tensors: Mapping[str, Tensor], parallel: Parallel) 
     if not (sharded or parallel.is_main):
         return {}
     path = folder / (PART.format(parallel.rank, parallel.world_size) if sharded else TENSORS)
-    save_file(_to_cpu({**whole, **sharded}), path)
+    write_safetensors(path, _to_cpu({**whole, **sharded}))
     return {path.name: _digest_of(path)}
 
 
