@@ -142,3 +142,23 @@ def test_a_file_of_settings_is_limited(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "a.json").write_text('{"width": 1234567}\r\n')
     assert read_json(tmp_path / "a.json") == {"width": 1234567}
     assert read_text(tmp_path / "a.json") == '{"width": 1234567}\n'
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path, make: type) -> None:
+    left = tmp_path / ".out.unfinished-abc"
+    left.mkdir()
+    (left / "out").write_text("half of it")
+    other = tmp_path / ".output.unfinished-abc"
+    other.mkdir()
+    with make(tmp_path / "out") as first:
+        assert not left.exists() and other.exists()
+        with make(tmp_path / "out") as second:
+            assert first.parent.exists() and second.parent != first.parent
+            if make is new_file:
+                second.write_text("whole")
+        if make is new_file:
+            first.write_text("whole")
+        else:
+            (tmp_path / "out").rmdir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out"]

@@ -149,10 +149,13 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the system or a GPU had no more memory to give; torch raises a RuntimeError for either."""
-    words = ("allocate memory", "out of memory")
+    """Whether the system or a GPU had no more memory to give; torch raises a RuntimeError for either.
+
+    A library that is loaded late, when there is no room for it, is an ImportError.
+    """
+    words = ("allocate memory", "out of memory", "failed to map segment")
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+        isinstance(error, RuntimeError | ImportError) and any(word in str(error) for word in words)
     )
 
 

@@ -6,6 +6,7 @@ And locks, for what only one process may write at a time.
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from headstart.errors import DataError, HeadstartError, OutputError
 from headstart.wording import reason, size
@@ -191,13 +192,48 @@ def _lock(file: IO[bytes]) -> bool:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """A place beside `path` for something of that name, gone afterwards if it is still there."""
+    """A place beside `path` for something of that name, gone afterwards if it is still there.
+
+    It is locked while its process lives: what one that was killed left of the same name can be told, and is removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}{UNFINISHED}", dir=path.parent))
+    prefix = f".{path.name}{UNFINISHED}"
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        with _locked_folder(left) as state:
+            if state == "ours":
+                shutil.rmtree(left, ignore_errors=True)
+    while True:
+        holder = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+        with _locked_folder(holder) as state:
+            if state == "taken" or not holder.exists():  # by another process, which took it for one that was left
+                continue
+            try:
+                yield holder / path.name
+            finally:
+                shutil.rmtree(holder, ignore_errors=True)
+            return
+
+
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[Literal["ours", "taken", "no locks"]]:
+    """Whose a folder is, to the end of the block."""
+    handle = None
+    state: Literal["ours", "taken", "no locks"] = "ours"
     try:
-        yield holder / path.name
+        handle = os.open(folder, os.O_RDONLY)
+        if fcntl is None:
+            state = "no locks"
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, FileNotFoundError):
+        state = "taken"
+    except OSError:  # a file system without locks
+        state = "no locks"
+    try:
+        yield state
     finally:
-        shutil.rmtree(holder, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 def _sync(path: Path) -> None:

@@ -128,6 +128,25 @@ def test_a_file_cut_short(folder: Path) -> None:
             load(folder)
 
 
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (RuntimeError("unable to open file <x> in read-only mode: Too many open files (24)"), CheckpointError),
+        (RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"), RuntimeError),
+    ],
+    ids=["few descriptors", "little memory"],
+)
+def test_weights_that_torch_cannot_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, seen: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("headstart.checkpoints.folder.safe_open", fail)
+    with pytest.raises(seen, match=r"Too many open files|allocate memory"):
+        load(folder)
+
+
 def test_a_file_that_is_not_what_its_name_says(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"PK\x03\x04 a zip archive, say" * 20)
     with pytest.raises(CheckpointError, match="cannot be read as safetensors"):

@@ -63,7 +63,13 @@ def test_a_learning_rate_without_end(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        ImportError("/lib/x.so: failed to map segment from shared object"),
+    ],
+    ids=["Python", "torch", "a library that is loaded late"],
 )
 def test_memory_that_runs_out_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def full(*_: object) -> None:

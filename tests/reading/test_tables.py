@@ -197,6 +197,14 @@ def test_a_parquet_file_cut_short(tmp_path: Path) -> None:
     assert "not a whole parquet file" in str(read_error(write_file(tmp_path, "a.parquet", whole[: len(whole) // 2])))
 
 
+def test_the_checksums_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"line {n}" for n in range(30)]})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    path.write_bytes(path.read_bytes().replace(b"line 17", b"lime 17", 1))
+    assert "not a whole parquet file" in str(read_error(path))
+
+
 def test_damage_in_a_parquet_file_counts_every_row_from_there(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"text {number}" for number in range(6000)]

@@ -356,3 +356,13 @@ def test_a_changed_file_gives_a_tokenizer_or_a_clear_error(
         tokenizer.wrap([1], [2])
     except HeadstartError as error:
         assert str(error)
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr("headstart.tokenizers.load.read_whole", full)
+    with pytest.raises(MemoryError):
+        Tokenizer.load(tmp_path)

@@ -9,14 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from headstart.errors import ConfigError
 from headstart.training import hardware
-from headstart.training.hardware import autocast, bf16_problem, choose_precision
+from headstart.training.hardware import autocast, bf16_problem, choose_precision, pick_device
 
 PRIMITIVE = "could not create a primitive"
 
 
 def broken(*args: Any, **kwargs: Any) -> Tensor:
     raise RuntimeError(PRIMITIVE + "\nand a long tale of where")
+
+
+@pytest.mark.parametrize("asked", ["", " ", "gpu", "cpu:x", "-1", "meta", "\ud800", "cuda:77"])
+def test_a_device_that_is_none_is_refused(asked: str) -> None:
+    with pytest.raises(ConfigError, match="device"):
+        pick_device(asked)
 
 
 def test_float32_asks_nothing_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

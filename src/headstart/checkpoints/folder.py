@@ -24,7 +24,7 @@ from torch import Tensor
 from headstart import files
 from headstart.checkpoints.keymap import check_keys
 from headstart.config import ClassifierConfig, ModelConfig, read_head
-from headstart.errors import CheckpointError, DataError, ModelError, NotFinite, shown
+from headstart.errors import CheckpointError, DataError, ModelError, NotFinite, is_out_of_memory, shown
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
 
@@ -177,7 +177,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:  # torch opens it, with a RuntimeError
+        if is_out_of_memory(error):
+            raise
         raise CheckpointError(f"{path} cannot be read as safetensors, is it cut short? ({error})") from None
 
 

@@ -24,7 +24,9 @@ class ParquetRows:
         self.path = path
         with _parquet_errors(path):
             # Pre-buffering, or no buffer, would hold a whole column of a row group.
-            self._file = pq.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER_SIZE)
+            self._file = pq.ParquetFile(
+                source, pre_buffer=False, buffer_size=BUFFER_SIZE, page_checksum_verification=True
+            )
             require_few_columns(path, self._file.metadata.num_columns)
             schema = self._file.schema_arrow
         self.columns: tuple[str, ...] = tuple(schema.names)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, shown
 from headstart.parallel import SINGLE, Parallel
 from headstart.training.settings import HardwareSettings
 from headstart.wording import reason
@@ -30,7 +30,13 @@ def pick_device(asked: str, parallel: Parallel = SINGLE) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("device", ["cuda was asked for, and this machine has none: use --device cpu"])
-    return torch.device(asked)
+    try:
+        device = torch.device(asked)
+        torch.zeros(1, device=device).item()  # `meta` holds no values; cuda:7 may be one GPU too many
+    except (RuntimeError, AssertionError, ValueError) as error:
+        problem = f"{shown(asked)} is no device that this machine can use ({reason(error)}): use auto, cpu or cuda"
+        raise ConfigError("device", [problem]) from None
+    return device
 
 
 def pick_precision(
