@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Test files side by side, each in one process.
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: setup demo test test-all check format docs questions transcripts bench dist lock clean
+.PHONY: setup demo test test-all check format docs questions transcripts bench attack dist lock clean
 
 setup: $(STAMP)
 
@@ -55,6 +55,12 @@ transcripts: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Damaged files, odd options, kills, limits and hostile clients, at random: an hour or two; SCALE=0.02 takes minutes.
+SCALE ?= 1
+SEED ?= 1
+attack: setup
+	$(BIN)/python -m tools.attack --scale $(SCALE) --seed $(SEED)
 
 # A release of the last commit: wheel, sdist, bill of materials, SHA256SUMS; the same bytes each time.
 dist: setup

@@ -28,14 +28,14 @@ def test_a_short_share_of_the_attack(models: ModuleType) -> None:
 
 
 def test_a_case_is_decided_by_its_number_and_the_seed(models: ModuleType, tmp_path: Path) -> None:
-    models.make_folders(tmp_path)
+    models.prepare(tmp_path)
     first, again = (models.attack(tmp_path, 3, random.Random("1/3")).case for _ in range(2))
     assert first == again
     assert len({models.attack(tmp_path, 3, random.Random(seed)).case for seed in range(5)}) > 1
 
 
 def test_every_model_answers_while_it_is_whole(models: ModuleType, tmp_path: Path) -> None:
-    models.make_folders(tmp_path / "models")
+    models.prepare(tmp_path / "models")
     for folder in sorted((tmp_path / "models").iterdir()):
         model = next(folder.glob("*.pt"), folder)
         expected = "opened" if model.suffix == ".pt" else "used"
@@ -63,23 +63,3 @@ def test_outcomes_are_told_apart(
     (tmp_path / "m" / "config.json").write_text("{}")
     monkeypatch.setattr(models, "use", fail)
     assert models.attack(tmp_path, 0, random.Random(1)).kind == kind
-
-
-def test_a_process_that_hangs_or_dies_is_an_outcome(
-    models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = tmp_path / "worker.py"
-    worker.write_text(
-        "import json, os, signal, sys\n"
-        "first = int(sys.argv[sys.argv.index('--first') + 1])\n"
-        "if first == 3:\n"
-        "    os.abort()\n"
-        "for number in range(first, 6):\n"
-        "    if number == 2:\n"
-        "        os.kill(os.getpid(), signal.SIGALRM)\n"
-        "    print(json.dumps({'case': f'case {number}', 'kind': 'refused', 'detail': ''}), flush=True)\n"
-    )
-    monkeypatch.setattr(models, "__file__", str(worker))
-    monkeypatch.setattr(models, "make_folders", lambda folder: None)
-    kinds = [outcome.kind for outcome in models.run(6, seed=1)]
-    assert kinds == ["refused", "refused", "hang", "crash", "refused", "refused"]

@@ -1,40 +1,27 @@
 """An attack on model folders: files of small models damaged at random, then opened and used as every verb does.
 
-    python tools/attack/models.py --cases 2000 --seed 1
-
 Each case must end in an answer of finite numbers, or in an error of headstart in a few lines. What must not happen: any
-other exception, a hang, a crash, memory without end. The cases run in a process of their own, with limits on time
-and memory; where it ends early, another takes the rest.
+other exception, a hang, a crash, memory without end.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
-import resource
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import traceback
-from collections import Counter
-from dataclasses import asdict, dataclass
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from attack.cases import Outcome, judge, run_cases
 from attack.mutations import Mutation, mutate_bytes, mutate_json, mutate_lines, mutate_safetensors, mutate_torch
 from headstart.checkpoints.exchange import open_model, write_transformers
 from headstart.checkpoints.folder import Checkpoint, save
 from headstart.checkpoints.lab import write_lab
 from headstart.config import ClassifierConfig, NextTokenConfig
-from headstart.errors import HeadstartError, is_out_of_memory
 from headstart.model.model import Model
 from headstart.model.presets import preset, usual_head
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -42,8 +29,6 @@ from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.language_model import LanguageModel
 
-SECONDS = 20  # for one case; the slowest takes a fraction of a second
-MEMORY = 8 * 2**30  # address space of the process, of which torch takes a good part
 SIZES = {"width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": 24}
 TEXTS = ["A tender, witty book.", "Dull from the first page to the last, and [MASK].", "", "é" * 40]
 MUTATIONS: dict[str, tuple[Mutation, ...]] = {
@@ -62,41 +47,8 @@ THEIRS = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a case came to: `answered` and `refused` are good; `traceback`, `memory`, `hang` and `crash` are not."""
-
-    case: str
-    kind: str
-    detail: str = ""
-
-    @property
-    def good(self) -> bool:
-        return self.kind in ("answered", "refused")
-
-
 def run(cases: int, seed: int) -> list[Outcome]:
-    """So many cases, each by its number and the seed alone."""
-    outcomes: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:
-        make_folders(Path(folder))
-        while len(outcomes) < cases:
-            command = [sys.executable, __file__, "--worker", folder, "--seed", str(seed), "--cases", str(cases)]
-            worker = subprocess.run([*command, "--first", str(len(outcomes))], capture_output=True, text=True)
-            outcomes += [Outcome(**json.loads(line)) for line in worker.stdout.splitlines()]
-            if len(outcomes) < cases:  # it ended within a case
-                kind = "hang" if worker.returncode == -signal.SIGALRM else "crash"
-                outcomes.append(Outcome(f"case {len(outcomes)}", kind, worker.stderr[-2000:]))
-    return outcomes
-
-
-def work(folder: Path, seed: int, first: int, cases: int) -> None:
-    """The cases from `first` on, one line of JSON each."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    torch.set_num_threads(1)
-    for number in range(first, cases):
-        signal.alarm(SECONDS)  # ends the process, also from within a library
-        print(json.dumps(asdict(attack(folder, number, random.Random(f"{seed}/{number}")))), flush=True)
+    return run_cases("models", cases, seed)
 
 
 def attack(folder: Path, number: int, draw: random.Random) -> Outcome:
@@ -113,15 +65,7 @@ def attack(folder: Path, number: int, draw: random.Random) -> Outcome:
             changed.append(f"{mutation.__name__} of {path.name}")
         case = f"case {number}: {source.name}, {', '.join(changed)}"
         only = next(damaged.glob("*.pt"), damaged)  # the lab's model is a file
-        try:
-            answer = use(only, Path(name))
-        except HeadstartError as error:
-            kind = "refused" if _is_printable(str(error)) else "traceback"
-            return Outcome(case, kind, ascii(str(error)))
-        except BaseException as error:  # a library's panic is no Exception
-            kind = "memory" if is_out_of_memory(error) else "traceback"
-            return Outcome(case, kind, traceback.format_exc()[-2000:])
-        return Outcome(case, "answered", answer)
+        return judge(case, lambda: use(only, Path(name)))
 
 
 def use(model: Path, scratch: Path) -> str:
@@ -149,16 +93,7 @@ def use(model: Path, scratch: Path) -> str:
     return "used"
 
 
-def _is_printable(message: str) -> bool:
-    """Whether the command line can print it: half of a surrogate pair from a file cannot be."""
-    try:
-        message.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def make_folders(where: Path) -> None:
+def prepare(where: Path) -> None:
     """One small model of each kind: ours, and those of other tools."""
     torch.manual_seed(1)
     corpus = [f"a {word} book with a dull page and a witty line {n}" for n in range(40) for word in ("good", "bad")]
@@ -214,25 +149,3 @@ def _with_merges(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text(json.dumps(description["vocab"]))
     (folder / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in description["merges"]))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.worker is not None:
-        work(asked.worker, asked.seed, asked.first, asked.cases)
-        return
-    outcomes = run(asked.cases, asked.seed)
-    for outcome in outcomes:
-        if not outcome.good:
-            print(f"{outcome.kind}: {outcome.case}\n{outcome.detail}\n")
-    print(dict(Counter(outcome.kind for outcome in outcomes)))
-    sys.exit(any(not outcome.good for outcome in outcomes))
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attack.models import make_folders
+from attack.models import prepare
 from attack.mutations import mutate_bytes
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, open_served
@@ -69,7 +69,7 @@ def run(requests: int, cycles: int, seed: int) -> Counter[tuple[str, str]]:
     """How often each test had each outcome."""
     outcomes: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as folder, _tracebacks(outcomes):
-        make_folders(Path(folder))
+        prepare(Path(folder))
         served = open_served("reviews", Path(folder) / "ours-classifier", "cpu")
         assert isinstance(served, ServedClassifier)
         answers = served.classifier.predict(TEXTS)
@@ -149,6 +149,7 @@ def hostile(cycle: Cycle, draw: random.Random, held: ExitStack) -> None:
         "random bytes": lambda: draw.randbytes(draw.randrange(1, 300)) + b"\r\n\r\n",
         "mutated request": lambda: mutate_bytes(draw, HEAD % len(whole) + whole),
         "mutated body": lambda: _with_length(mutate_bytes(draw, whole)),
+        "wrong Host": lambda: PAGE.replace(b"127.0.0.1", b"example.org"),
         "deep JSON": lambda: _with_length(b"[" * 100_000),
         "long body": lambda: HEAD % 10**9 + b" " * 100_000,
     }
