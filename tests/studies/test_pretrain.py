@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,11 @@ import pytest
 import torch
 
 from headstart.checkpoints.folder import load
-from headstart.errors import ConfigError, HeadstartError, ModelError, TokenizerError
+from headstart.errors import ConfigError, HeadstartError, ModelError, OutputError, TokenizerError
+from headstart.parallel import SINGLE
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
+from headstart.studies import corpus as corpus_module
 from headstart.studies.corpus import sample
 from headstart.studies.finetune import finetune
 from headstart.studies.pretrain import pretrain
@@ -145,6 +149,18 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
 def test_settings_that_do_not_go_together(world: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         settings(world, **changes)
+
+
+def test_a_vocabulary_that_is_too_small_can_be_corrected(tmp_path: Path) -> None:
+    """The command that was refused leaves nothing that the next one would be refused for."""
+    (tmp_path / "text.txt").write_text("un bon roman\nun long roman\n" * 50)
+    asked = PretrainSettings(corpus=(str(tmp_path / "text.txt"),), vocabulary=3)
+    make = partial(corpus_module.make_store, out=tmp_path / "run", parallel=SINGLE, workers=1, log=lambda text: None)
+    with pytest.raises(HeadstartError, match="3"):
+        make(asked)
+    make(replace(asked, vocabulary=280))
+    with pytest.raises(OutputError, match="another text or tokenizer"):  # now there is something to lose
+        make(replace(asked, vocabulary=290))
 
 
 def test_a_tokenizer_is_trained_on_texts_from_all_of_a_large_corpus() -> None:

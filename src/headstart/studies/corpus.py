@@ -68,7 +68,8 @@ def write_texts(texts: Iterable[str], folder: Path) -> Path:
 def _open_folder(folder: Path, settings: PretrainSettings) -> None:
     given = settings.to_mapping()
     wanted = {f.name: given[f.name] for f in fields(settings) if f.name in HOW and f.name in given}
-    if (folder / "corpus.toml").is_file():
+    begun = (folder / "tokenizer" / FILE).is_file() or (folder / "store").exists()
+    if begun and (folder / "corpus.toml").is_file():
         if read_toml(folder / "corpus.toml") != wanted:
             raise OutputError(f"{folder} holds the tokens of another text or tokenizer: name another folder with --out")
     else:
