@@ -56,7 +56,7 @@ transcripts: setup
 bench: setup
 	$(BIN)/python -m bench
 
-# Damaged files, odd options, kills, limits and hostile clients, at random: an hour or two; SCALE=0.02 takes minutes.
+# Damaged files, odd options, kills, limits and hostile clients, at random: about an hour; SCALE=0.02 takes minutes.
 SCALE ?= 1
 SEED ?= 1
 attack: setup

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from headstart import __version__
-from headstart.cli.console import console, table
+from headstart.cli.console import console, status_line, table
 
 from .command_line import run
 
@@ -79,3 +81,15 @@ def test_threads_that_wait_soon_sleep(given: dict[str, str], spins: str | None) 
 def test_brackets_and_colons_in_a_text_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     console().print("[b]x[/b] :smile:", table("[i]", rows=[["[/]"]]))
     assert capsys.readouterr().out.split() == ["[b]x[/b]", ":smile:", "[i]", "[/]"]
+
+
+def test_a_line_that_nobody_sees_has_no_thread() -> None:
+    """A thread for which there is no memory never says that it started, and Python waits for it without end."""
+    from rich.console import Console
+
+    before = threading.active_count()
+    with status_line(Console(file=io.StringIO()), "reading") as status:
+        status.update("still reading")
+        assert threading.active_count() == before
+    with status_line(Console(file=io.StringIO(), force_terminal=True), "reading"):
+        assert threading.active_count() == before + 1

@@ -124,3 +124,14 @@ def test_reading_stays_small_and_lazy(tmp_path: Path) -> None:
     assert next(documents).text == "line"
     with pytest.raises(DataError, match="cut short"):
         list(documents)
+
+
+def test_memory_that_runs_out_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def read1(self, size: int) -> bytes:
+            raise MemoryError
+
+    with open_bytes(write_file(tmp_path, "a.txt", "one\n")) as stream:
+        monkeypatch.setattr(stream.raw, "_source", Full())  # type: ignore[attr-defined]
+        with pytest.raises(MemoryError):
+            stream.read()

@@ -109,6 +109,17 @@ def test_an_error_in_the_corpus_comes_out_as_it_is(kind: str) -> None:
         Tokenizer.train(texts(), kind=kind, size=600)
 
 
+def test_a_library_that_panics_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def fail(*_: object, **__: object) -> None:
+        raise panic("The global thread pool has not been initialized")
+
+    monkeypatch.setattr("headstart.tokenizers.tokenizer.train_tokenizer", fail)
+    with pytest.raises(TokenizerError, match=r"thread pool.*too little memory"):
+        Tokenizer.train(["a"], size=300)
+
+
 def test_bad_requests_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"kind 'unigam' is unknown, did you mean 'unigram'\?"):
         Tokenizer.train(["a"], kind="unigam", size=600)

@@ -1,6 +1,6 @@
 """The whole attack: files, options, kills, limits and requests at random, from a seed, on this machine alone.
 
-    python -m tools.attack                       all of it, in full size: an hour or two
+    python -m tools.attack                       all of it, in full size: about an hour
     python -m tools.attack --scale 0.02          a fiftieth of it
     python -m tools.attack readers kills         these tests alone
 

@@ -6,6 +6,7 @@ random moment rarely falls into the imports.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -55,7 +56,7 @@ class Ended:
     @property
     def problem(self) -> str | None:
         """What must not happen however it is disturbed."""
-        if "Traceback (most recent call last)" in self.said or "panicked" in self.said:
+        if "Traceback (most recent call last)" in self.said:
             return "traceback"
         if self.code < 0:
             return "hang" if self.code == -signal.SIGALRM else "crash"
@@ -119,6 +120,7 @@ def _fork(job: dict[str, Any]) -> Ended:
 def _become(job: dict[str, Any], output: int) -> None:
     """In the child: run the command, within the limits."""
     os.setsid()
+    faulthandler.register(signal.SIGUSR1, file=output)  # where it hangs, it is asked where
     for stream in (1, 2):
         os.dup2(output, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -151,6 +153,9 @@ def _wait(child: int, kill_after: float | None) -> int:
         if ended:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > deadline:
+            if kill_after is None:
+                os.kill(child, signal.SIGUSR1)
+                time.sleep(0.5)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return -signal.SIGKILL if kill_after is not None else -signal.SIGALRM

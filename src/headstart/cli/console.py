@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +14,7 @@ from headstart.redaction import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.status import Status
     from rich.table import Table
 
     from headstart.reading.skipped import SkippedRows
@@ -50,6 +51,14 @@ def log(text: str) -> None:
 
 def silent(text: str) -> None:
     """`log` with --quiet."""
+
+
+@contextmanager
+def status_line(screen: Console, text: str) -> Iterator[Status]:
+    """A line that can be changed, on a terminal. Elsewhere nothing is shown, and no thread is started to show it."""
+    status = screen.status(text)
+    with status if screen.is_terminal else nullcontext():
+        yield status
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headstart.cli.console import console, log, print_json, skipped_rows, table
+from headstart.cli.console import console, log, print_json, skipped_rows, status_line, table
 from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
 from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
 from headstart.wording import plural
@@ -61,8 +61,7 @@ def doctor(
     if clean is not None:
         cleaning.check_writable(clean)
     loaded = None if tokenizer is None else Tokenizer.load(tokenizer)
-    status = Console(stderr=True).status("reading and comparing rows")  # shows nothing where stderr is no terminal
-    with skipped_rows(skip_bad) as skipped, status:
+    with skipped_rows(skip_bad) as skipped, status_line(Console(stderr=True), "reading and comparing rows"):
         splits = {
             name: read_examples(path, text=text, second=second, label=label, skipped=skipped)
             for name, path in (("train", train), ("valid", valid), ("test", test))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.console import console, log, print_json, skipped_rows, table
+from headstart.cli.console import console, log, print_json, skipped_rows, status_line, table
 from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
 from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.errors import ConfigError, TokenizerError
@@ -55,8 +55,7 @@ def train(
 
     if (out / FILE).exists():  # another model may depend on it
         raise TokenizerError(f"{out / FILE} is there already. Choose another folder, or remove the file first")
-    status = Console(stderr=True).status("reading")  # shows nothing where stderr is no terminal
-    with skipped_rows(skip_bad) as skipped, status:
+    with skipped_rows(skip_bad) as skipped, status_line(Console(stderr=True), "reading") as status:
         documents = read_documents(corpus, column=column, blank_lines=blank_lines, skipped=skipped)
         tokenizer = Tokenizer.train(_texts(documents, status), kind=kind, size=size, lower=lower)
     tokenizer.save(out)

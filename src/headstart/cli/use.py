@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.console import console, log, print_json, silent, skipped_rows, table
+from headstart.cli.console import console, log, print_json, silent, skipped_rows, status_line, table
 from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, LabelColumn, ModelFolder, Quiet, SecondColumn, SkipBad, TextColumn
 from headstart.cli.torchrun import process_group, require_files
@@ -82,7 +82,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
 
     screen, last = Console(stderr=True, quiet=quiet), time.monotonic()
-    with screen.status("reading") as status:  # shows nothing where stderr is no terminal
+    with status_line(screen, "reading") as status:
 
         def report(rows: int) -> None:
             nonlocal last

@@ -124,6 +124,8 @@ class _Decompressed(io.RawIOBase):
         try:
             data = self._source.read1(len(buffer))
         except (EOFError, OSError, lzma.LZMAError, zlib.error, MemoryError) as error:
+            if isinstance(error, MemoryError) and self._limit is None:
+                raise  # of a compressed file it is damage: its header asks for gigabytes
             problem = f"the file is damaged or not what its name says ({reason(error)})"
             if isinstance(error, EOFError) or "Truncated" in str(error):
                 problem = "the compressed file is cut short"

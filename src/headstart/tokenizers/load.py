@@ -89,7 +89,11 @@ def of_library(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError):
         return False
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+    return isinstance(error, Exception) or is_panic(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == "PanicException"
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import tokenizers
 from headstart.errors import ConfigError, TokenizerError
 from headstart.files import new_file
-from headstart.tokenizers.load import FILE, of_library, read_tokenizer, reading
+from headstart.tokenizers.load import FILE, is_panic, of_library, read_tokenizer, reading
 from headstart.tokenizers.sentencepiece_model import SPACE
 from headstart.tokenizers.special_tokens import NAMES, find_layouts
 from headstart.tokenizers.train import train_tokenizer
@@ -75,7 +75,12 @@ class Tokenizer:
 
         `lower` lower-cases, and leaves accents alone. The same texts give the same bytes of tokenizer.json, each time.
         """
-        return cls(train_tokenizer(texts, kind=kind, size=size, lower=lower))
+        try:
+            return cls(train_tokenizer(texts, kind=kind, size=size, lower=lower))
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise TokenizerError(f"the tokenizers library gave up: {error}. Is there too little memory?") from None
 
     def save(self, folder: str | Path) -> None:
         """Write `folder`/tokenizer.json, whole or not at all."""
