@@ -57,7 +57,9 @@ def main() -> None:
         rows.append(f"| {title} (`{name}`) | {sum(counts.values()):,} | {outcome(counts)} |")
         print("\n".join([*failures[:20], rows[-1]]), flush=True)
     minutes = (time.monotonic() - began) / 60
-    heading = f"{time.strftime('%Y-%m-%d')}, seed {asked.seed}, scale {asked.scale:g}, {minutes:.0f} minutes:"
+    heading = (
+        f"{time.strftime('%Y-%m-%d')}, seed {asked.seed}, {asked.scale:g} of the full size, {minutes:.0f} minutes:"
+    )
     text = "\n".join([heading, "", *rows])
     print(f"\n{text}")
     if asked.write:
