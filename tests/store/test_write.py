@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import random
 import re
-import resource
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from headstart.store.store import FILES, Store
 from headstart.store.write import write_store
 from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
+from tests.full_disk import full_disk
 from tests.store.example_corpora import contents, made_texts, write_corpus
 
 
@@ -473,17 +472,6 @@ def test_settings_out_of_range(
         write_store([corpus], bpe, tmp_path / "store", **options)
 
 
-@contextlib.contextmanager
-def files_no_longer_than(size: int) -> Iterator[None]:
-    """As on a full disk, the system refuses to write more."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_is_said_in_words_and_gone_on_from(
     tmp_path: Path, corpus: Path, bpe: Tokenizer, small_chunks: None
 ) -> None:
@@ -491,7 +479,7 @@ def test_a_full_disk_is_said_in_words_and_gone_on_from(
     limit = (tmp_path / "whole" / "tokenizer.json").stat().st_size + 100
     assert limit < (tmp_path / "whole" / "train.ids").stat().st_size
     with (
-        files_no_longer_than(limit),
+        full_disk(limit),
         pytest.raises(HeadstartError, match=r"cannot be written: File too large.*goes on"),
     ):
         write_store([corpus], bpe, tmp_path / "store", workers=1)

@@ -197,17 +197,17 @@ class PairBatches:
         start, length = np.zeros_like(pairs), np.zeros_like(pairs)
         own_first = np.searchsorted(self.document, self.document[pairs], side="left")
         own = np.searchsorted(self.document, self.document[pairs], side="right") - own_first  # windows of this document
-        open_ = np.arange(len(pairs))
+        unfilled = np.arange(len(pairs))
         for attempt in range(8):  # a window that is long enough is soon drawn, where there are any
-            window_bits, offset_bits = (draw(streams[open_], 2 + 2 * attempt + k) for k in (0, 1))
-            other = below(window_bits, len(self.document) - own[open_])
-            other += np.where(other < own_first[open_], 0, own[open_])
+            window_bits, offset_bits = (draw(streams[unfilled], 2 + 2 * attempt + k) for k in (0, 1))
+            other = below(window_bits, len(self.document) - own[unfilled])
+            other += np.where(other < own_first[unfilled], 0, own[unfilled])
             window = self.divisible[other]
             available = self.windows.length[window]
-            offset = 1 + below(offset_bits, np.maximum(available - wanted[open_], 1))
-            found = np.minimum(available - offset, wanted[open_])
-            better = found > length[open_]
-            start[open_[better]] = (self.windows.text_start(window) + offset)[better]
-            length[open_[better]] = found[better]
-            open_ = open_[length[open_] < wanted[open_]]
+            offset = 1 + below(offset_bits, np.maximum(available - wanted[unfilled], 1))
+            found = np.minimum(available - offset, wanted[unfilled])
+            better = found > length[unfilled]
+            start[unfilled[better]] = (self.windows.text_start(window) + offset)[better]
+            length[unfilled[better]] = found[better]
+            unfilled = unfilled[length[unfilled] < wanted[unfilled]]
         return start, length

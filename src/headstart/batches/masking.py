@@ -15,7 +15,7 @@ from headstart.errors import ModelError
 from headstart.tokenizers.tokenizer import Tokenizer
 
 
-class MaskedTokens(NamedTuple):
+class MaskingResult(NamedTuple):
     """N tokens of a batch, M of which are masked."""
 
     ids: Ints  # (N,) as the model sees them
@@ -48,7 +48,7 @@ class Masking:
         begins, ends = (np.array(edge, dtype=bool) for edge in tokenizer.word_edges)
         return cls(tokenizer.mask, tokenizer.size, special, begins, ends, rate, whole_words)
 
-    def apply(self, ids: Ints, starts: Ints, streams: Bits) -> MaskedTokens:
+    def apply(self, ids: Ints, starts: Ints, streams: Bits) -> MaskingResult:
         """Mask some of the tokens (N,) of S sequences, which begin at `starts` (S + 1,). The stream of a sequence (S,)
         decides which of its tokens, so that it does not matter what else is in the batch.
         """
@@ -62,9 +62,9 @@ class Masking:
             chance = bits[begins][np.cumsum(begins) - 1]
         masked = np.flatnonzero((chance < threshold(self.rate)) & ~self.special[ids])
         targets = ids[masked]
-        fate, other = draw(bits[masked], 1), draw(bits[masked], 2)
-        random_ids = below(other, self.size)
-        seen = np.where(fate < threshold(0.8), self.mask, np.where(fate < threshold(0.9), random_ids, targets))
+        kind, random_bits = draw(bits[masked], 1), draw(bits[masked], 2)
+        random_ids = below(random_bits, self.size)
+        seen = np.where(kind < threshold(0.8), self.mask, np.where(kind < threshold(0.9), random_ids, targets))
         ids = ids.copy()
         ids[masked] = seen
-        return MaskedTokens(ids, masked, targets)
+        return MaskingResult(ids, masked, targets)
