@@ -1,9 +1,9 @@
 """On paper: the bytes that a step moves between processes, and what that leaves of the speed of many cards.
 
-    python -m bench.estimates     docs/scaling.md with its tables renewed, as `make docs` writes it
+    python -m bench.estimates     docs/performance.md with its tables renewed, as `make docs` writes it
 
 `moved` is checked by a test against what PyTorch's profiler counts. The rest follows from it, from the speeds that
-docs/scaling.md names, and from the assumptions below.
+docs/performance.md names, and from the assumptions below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headstart.model.presets import preset
 from headstart.store.plan import id_type
 from headstart.store.store import Documents
 
-PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 FLOAT = 4  # bytes: weights and gradients are float32, whatever the products are computed in
 NODE = 8  # cards
 INSIDE, BETWEEN = 450e9, 50e9  # bytes a second, of one card in one direction: NVLink in a node, InfiniBand between them
@@ -116,25 +116,28 @@ def speeds(page: str) -> dict[str, float]:
 
 
 def efficiency(page: str) -> Iterator[str]:
-    columns = ["model", "parameters", "cards", "weights", "MB a card and step", "communication, ms"]
-    columns += ["no overlap", "overlap", "overlap, 2 M tokens in all"]
+    """A row for each number of cards; cells are of replicated / sharded weights."""
+    columns = ["model", "parameters", "cards", "MB a card and step", "communication, ms"]
+    columns += ["no overlap, %", "overlap, %", "overlap, 2 M tokens in all, %"]
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     speed = speeds(page)
     for name, configs in models().items():
         model = Model.empty(*configs)
         for cards in CARDS:
-            for sharded in (False, True):
-                compute = TOKENS / speed[name]
-                total, exposed = communication(model, cards, sharded=sharded, compute=compute)
-                small = min(TOKENS, TOGETHER / cards) / speed[name]
-                _, exposed_small = communication(model, cards, sharded=sharded, compute=small)
-                payload = moved(model, cards, sharded=sharded)
-                wire = (cards - 1) / cards * (sum(payload.values()) + payload["all_reduce"])  # that goes around twice
-                cells = [name, f"{_numel(model) / 1e6:,.0f} M", f"{cards:,}", "sharded" if sharded else "replicated"]
-                cells += [f"{wire / 1e6:,.0f}", f"{1000 * total:.2f}", _percent(compute, total)]
-                cells += [_percent(compute, exposed), _percent(small, exposed_small)]
-                yield f"| {' | '.join(cells)} |"
+            both = (_estimate(model, cards, speed[name], sharded=sharded) for sharded in (False, True))
+            cells = [name, f"{_numel(model) / 1e6:,.0f} M", f"{cards:,}", *map(" / ".join, zip(*both, strict=True))]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _estimate(model: Model, cards: int, speed: float, *, sharded: bool) -> list[str]:
+    compute, small = TOKENS / speed, min(TOKENS, TOGETHER / cards) / speed
+    total, exposed = communication(model, cards, sharded=sharded, compute=compute)
+    _, exposed_small = communication(model, cards, sharded=sharded, compute=small)
+    payload = moved(model, cards, sharded=sharded)
+    wire = (cards - 1) / cards * (sum(payload.values()) + payload["all_reduce"])  # that goes around twice
+    shares = _percent(compute, total), _percent(compute, exposed), _percent(small, exposed_small)
+    return [f"{wire / 1e6:,.0f}", f"{1000 * total:.2f}", *shares]
 
 
 def store(page: str) -> Iterator[str]:
@@ -177,7 +180,7 @@ def _numel(model: Model) -> int:
 
 
 def _percent(compute: float, communication: float) -> str:
-    return f"{100 * compute / (compute + communication):.0f} %"
+    return f"{100 * compute / (compute + communication):.0f}"
 
 
 def filled(page: str) -> str:

@@ -343,7 +343,7 @@ def test_the_pictures_are_files_of_their_own(questions: Any) -> None:
 def test_one_command_makes_every_generated_page(questions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     generate = importlib.import_module("generate")
     monkeypatch.setattr(generate, "command_line", str)
-    monkeypatch.setattr(generate, "scaling", str)
+    monkeypatch.setattr(generate, "performance", str)
     assert questions.files().items() <= generate.pages().items()
 
 

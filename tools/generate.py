@@ -52,14 +52,14 @@ def _run(module: str, *arguments: str) -> str:
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 
-def scaling() -> str:
-    """docs/scaling.md with its tables computed anew."""
+def performance() -> str:
+    """docs/performance.md with its estimates computed anew."""
     return _run("bench.estimates") + "\n"
 
 
 def pages() -> dict[str, str]:
     """Every generated file, by its path from docs/."""
-    return {"cli.md": command_line(), "scaling.md": scaling(), **results.files(), **questions.files()}
+    return {"cli.md": command_line(), "performance.md": performance(), **results.files(), **questions.files()}
 
 
 def main() -> None:

@@ -85,7 +85,7 @@ def test_they_save_after_the_same_step_whatever_their_clocks_say(results: dict[s
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_bytes_moved_are_those_of_the_formula(results: dict[str, Any], sharded: bool) -> None:
-    """docs/scaling.md has it; nothing else is moved."""
+    """docs/performance.md has it; nothing else is moved."""
     model = classifier(**PROFILED["all used"])
     assert results[f"all used, {sharded}"] == moved(model, 2, sharded=sharded)
 
