@@ -151,20 +151,13 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     assert (ROOT / "docs" / "images" / "report.png").stat().st_size < 300_000
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=str), ids=lambda p: p.stem
-)
-def test_no_link_of_a_page_leads_nowhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
-    assert [target for target in targets if target and not (page.parent / target).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_a_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL):
-        exec(compile(block, page, "exec"), {})
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "python.md", "exec"), {})
 
 
 def test_what_a_page_serves_ends_with_its_shell(tmp_path: Path) -> None:

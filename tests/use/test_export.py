@@ -519,7 +519,7 @@ def test_a_damaged_folder_is_refused_in_words(forms: dict[str, Path], tmp_path: 
 def test_the_script_of_the_docs_needs_neither_headstart_nor_torch(
     trained: Path, forms: dict[str, Path], tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "use.md").read_text(encoding="utf-8")
     [script] = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert len([line for line in script.splitlines() if line.strip()]) <= 15
     (tmp_path / "classify.py").write_text(script, encoding="utf-8")
@@ -529,10 +529,10 @@ def test_the_script_of_the_docs_needs_neither_headstart_nor_torch(
     causal = make(tokenizers["gpt2"], "gpt2", layers=1)
     written(causal, tmp_path / "causal")
     for model, folder in [(TextClassifier.load(trained), forms["onnx"]), (causal, tmp_path / "causal")]:
-        (tmp_path / "reviews-onnx").symlink_to(folder)
+        (tmp_path / "topics-onnx").symlink_to(folder)
         arguments = [sys.executable, "run.py", *texts]
         done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=120)
-        (tmp_path / "reviews-onnx").unlink()
+        (tmp_path / "topics-onnx").unlink()
         assert (done.returncode, done.stderr) == (0, "")
         for line, text, answer in zip(done.stdout.splitlines(), texts, model.predict(texts), strict=True):
             label, probability, said = line.split("\t")
