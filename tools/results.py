@@ -9,9 +9,8 @@ writes docs/results/cls-books-lab.json from the folder of a comparison, a sweep 
     <!-- end -->
 
 and adds a line to its overview for each arm that --overview names. A study with scores by epoch also gets a chart,
-docs/images/cls-books-lab.svg; --picture adds a screenshot of the top of its report (the mistakes further down are texts
-of the data). Every file has a section on the page, and every section a file. Nothing is typed by hand but the title,
-the command, the words of the overview, and what others report.
+docs/images/cls-books-lab.svg. Every file has a section on the page, and every section a file. Nothing is typed by hand
+but the title, the command, the words of the overview, what others report, and how often the test set had been scored.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 RESULTS, IMAGES, PAGE, README = DOCS / "results", DOCS / "images", DOCS / "results.md", DOCS.parent / "README.md"
 SECTION = re.compile(r"<!-- result (?P<name>[\w-]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 OVERVIEW = re.compile(r"<!-- overview(?P<names>[\w -]*) -->\n.*?<!-- end -->\n", re.DOTALL)
+ALPHA = 0.05  # as in a verdict
 NAMES = {"tfidf": "TF-IDF and logistic regression", "majority": "commonest class"}
 
 
@@ -215,7 +215,7 @@ def page() -> str:
     if problems:
         raise SystemExit(f"{PAGE}: {'; '.join(problems)}")
     text = SECTION.sub(lambda match: _section(match["name"], studies[match["name"]]), text)
-    lines = _overview([studies[name] for name in sections], reported=True)
+    lines = _overview([studies[name] for name in sections], looks=True)
     return OVERVIEW.sub(lambda match: f"<!-- overview -->\n{lines}\n<!-- end -->\n", text)
 
 
@@ -224,13 +224,13 @@ def readme() -> str:
     studies = _read()
 
     def part(match: re.Match[str]) -> str:
-        lines = _overview([studies[name] for name in match["names"].split()], reported=False)
+        lines = _overview([studies[name] for name in match["names"].split()], looks=False)
         return f"<!-- overview{match['names']} -->\n{lines}\n<!-- end -->\n"
 
     return OVERVIEW.sub(part, README.read_text(encoding="utf-8"))
 
 
-def _overview(studies: Iterable[Json], *, reported: bool) -> str:
+def _overview(studies: Iterable[Json], *, looks: bool) -> str:
     """A line for each arm that a file names: its score, and its differences from scratch and from the linear model."""
     lines = []
     for study in studies:
@@ -244,7 +244,7 @@ def _overview(studies: Iterable[Json], *, reported: bool) -> str:
                 "− scratch, points": points(difference(study, arm, "scratch")),
                 "− TF-IDF, points": points(difference(study, arm, "tfidf")),
             }
-            lines.append(line | ({"reported elsewhere": study.get("reported", {}).get(arm, "")} if reported else {}))
+            lines.append(line | ({"looks at test": _looks(study)} if looks else {}))
     return markdown({name: [line[name] for line in lines] for name in lines[0]} if lines else {})
 
 
@@ -258,66 +258,84 @@ def difference(study: Json, arm: str, reference: str) -> dict[str, Any] | None:
     return None
 
 
+def _looks(study: Json) -> str:
+    """How many studies had been scored on this test set when this one was; only those that were written down count."""
+    return f"at least {study['looks']}" if "looks" in study else ""
+
+
 def _section(name: str, study: Json) -> str:
-    report = _screenshot(name)
-    by_epoch = "Accuracy on valid by epoch: the mean over seeds, from the lowest to the highest"
+    swept = any("settings" in row for row in study["rows"])
     parts: list[str] = [
         f"**{study['title']}**" if "title" in study else "",
-        _table(study["rows"], study.get("reported", {})),
+        _trials(study["rows"]) if swept else _table(study["rows"], study.get("reported", {})),
         _differences(study),
         markdown(budget_columns(study, {arm: NAMES.get(arm, arm) for arm in study.get("curves", {})})),
-        " ".join(study.get("verdict", [])),
+        " ".join(study.get("verdict", [])) if swept else "",
         study.get("note", ""),
-        f"![{by_epoch}](images/{name}.svg)" if study.get("epochs") else "",
-        f"![The top of its report: the verdict, and accuracy by arm](images/{report.name})" if report.is_file() else "",
-        _origin(study),
+        _origin(name, study),
     ]
     body = "\n\n".join(part for part in parts if part)
     return f"<!-- result {name} -->\n{body}\n<!-- end -->\n"
 
 
-def _screenshot(name: str) -> Path:
-    return IMAGES / f"report-{name}.png"
+def _trials(rows: Sequence[Json]) -> str:
+    """The range over the trials of a sweep, and the one that was chosen."""
+    finished = [row for row in rows if row["valid"] is not None]
+    ranges = []
+    for split in ("valid", "test"):
+        scores = [row[split] for row in finished if row[split] is not None]
+        ranges += [f"{split} {min(scores):.3f} to {max(scores):.3f}"] if scores else []
+    [best] = [row for row in rows if row["best"]]
+    settings = ", ".join(f"{name} {value}" for name, value in best["settings"].items())
+    chosen = ", ".join(f"{split} {score(best[split])}" for split in ("valid", "test") if best[split] is not None)
+    return f"{len(rows)} trials: {', '.join(ranges)}. Best on valid: {settings}: {chosen}."
 
 
 def _table(rows: Sequence[Json], reported: Mapping[str, str]) -> str:
-    """The columns that have anything in them."""
+    """The columns that have anything in them. The commonest class stands in the table of the data sets."""
+    rows = [row for row in rows if row.get("arm") != "majority"]
     arms = [str(row.get("arm", "")) for row in rows]
-    settings = dict.fromkeys(name for row in rows for name in row.get("settings", {}))
     columns = {
         "what": [NAMES.get(arm, arm) for arm in arms],
-        **{name: [row["settings"].get(name, "") for row in rows] for name in settings},
-        "reported elsewhere": [reported.get(arm, "") for arm in arms],
         "valid": [score(row.get("valid")) for row in rows],
         "test": [score(row.get("test")) for row in rows],
         "test without leaked rows": [score(row.get("leak_free")) for row in rows],
-        "seeds": [_seeds(row.get("seeds", [])) for row in rows],
-        "": ["best on valid" if row.get("best") else str(row.get("ended") or "") for row in rows],
+        "reported elsewhere": [reported.get(arm, "") for arm in arms],
     }
     return markdown({title: column for title, column in columns.items() if any(column)})
 
 
 def _differences(study: Json) -> str:
-    phrases = [f"{d['arm']} − {d['reference']} {points(d)}" for d in study.get("differences", [])]
-    return f"Differences in points: {'; '.join(phrases)}." if phrases else ""
+    """Those that are significant without Holm's correction alone are marked."""
+    phrases = [
+        f"{d['arm']} − {d['reference']} {points(d)}{'' if d['low'] <= 0 <= d['high'] or d['holm'] < ALPHA else ' *'}"
+        for d in study.get("differences", [])
+    ]
+    mark = " (*: not significant after Holm's correction.)" if any(phrase.endswith("*") for phrase in phrases) else ""
+    return f"Differences in points: {'; '.join(phrases)}.{mark}" if phrases else ""
 
 
 def budget_columns(study: Json, names: Mapping[str, str]) -> dict[str, list[str]]:
     """The scores of the arms by the number of labels."""
     if not study.get("budgets"):
         return {}
+    names = {arm: name for arm, name in names.items() if arm != "majority"}
     columns = {"labels": list(names.values())}
     for budget in study["budgets"]:
         columns[f"{budget:,}"] = [score(study["curves"][arm].get(str(budget))) for arm in names]
     return columns
 
 
-def _origin(study: Json) -> str:
-    """The command, the hardware, the date, the time it took and the digest of its manifests."""
+def _origin(name: str, study: Json) -> str:
+    """The command, seeds, hardware, date, time it took, digest of the manifests, looks at test, chart."""
+    seeds = sorted({seed for row in study["rows"] for seed in row.get("seeds", [])})
     parts = [f"`{study['command']}`"] if "command" in study else []
+    parts += [f"seeds {_seeds(seeds)}"] if seeds else []
     parts += [study["hardware"], study["date"]]
     parts += [f"{study['seconds']:,.0f} s of runs"] if "seconds" in study else []
     parts += [f"manifests {study['manifests']}"] if "manifests" in study else []
+    parts += [f"looks at test: {_looks(study)}"] if "looks" in study else []
+    parts += [f"[by epoch](images/{name}.svg)"] if study.get("epochs") else []
     return " · ".join(parts)
 
 
@@ -384,15 +402,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     add.add_argument("--note", default="", help="a sentence or two beneath the table")
     add.add_argument("--reported", action="append", default=[], metavar="ARM=FIGURE", help="what others report")
     add.add_argument("--overview", action="append", default=[], metavar="ARM=WORDS", help="its line in the overview")
-    add.add_argument("--picture", action="store_true", help="of the top of its report too, which needs Chromium")
+    add.add_argument("--looks", type=int, help="studies scored on this test set so far, this one included")
     given = parser.parse_args(None if arguments is None else list(arguments))
     about = {name: dict(pair.split("=", 1) for pair in getattr(given, name)) for name in ("reported", "overview")}
-    study = from_folder(given.study, title=given.title, command=given.command, note=given.note, **about)
-    write(RESULTS / f"{given.name}.json", study)
-    if given.picture:
-        from transcripts import screenshot
-
-        screenshot(given.study / "report.html", _screenshot(given.name))
+    words = {name: getattr(given, name) for name in ("title", "command", "note", "looks")}
+    write(RESULTS / f"{given.name}.json", from_folder(given.study, **words, **about))
 
 
 def write(path: Path, content: Json) -> None:

@@ -52,7 +52,7 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     )
     found = compare(settings, tmp_path / "study")
     about = ["--name", "reviews", "--title", "Made-up reviews", "--command", "recipes/made-up.sh DATA OUT"]
-    results.main(["add", str(tmp_path / "study"), *about, "--reported", "full=0.9 elsewhere"])
+    results.main(["add", str(tmp_path / "study"), *about, "--reported", "full=0.9 elsewhere", "--looks", "3"])
     row = json.loads((tmp_path / "results" / "reviews.json").read_text())
     assert {each["arm"]: each["test"]["value"] for each in row["rows"]} == {
         arm.name: pytest.approx(arm.scores["accuracy"].value, abs=1e-6) for arm in found.arms
@@ -65,9 +65,11 @@ def test_a_comparison(results: ModuleType, world: Path, base: Path, tmp_path: Pa
     (tmp_path / "results.md").write_text("# Page\n\n<!-- result reviews -->\nold\n<!-- end -->\n\nText that stays.\n")
     page = results.page()
     full = found.arm("full").scores["accuracy"]
-    assert "| full | 0.9 elsewhere | " in page
-    assert f"{full.value:.3f} ({full.low:.3f} to {full.high:.3f})" in page
-    assert "`recipes/made-up.sh DATA OUT`" in page
+    [line] = [line for line in page.splitlines() if line.startswith("| full | ") and line.endswith("elsewhere |")]
+    assert f"| {full.value:.3f} ({full.low:.3f} to {full.high:.3f}) | 0.9 elsewhere |" in line
+    assert "commonest class" not in page
+    assert "`recipes/made-up.sh DATA OUT` · seeds 0, 1 · " in page
+    assert " · looks at test: at least 3 · [by epoch](images/reviews.svg)\n" in page
     assert "Text that stays." in page
     assert "old" not in page.split("Text")[0].splitlines()
     (tmp_path / "results.md").write_text(page)
@@ -84,21 +86,17 @@ def test_the_overview(results: ModuleType, tmp_path: Path) -> None:
     rows = [{"arm": "full", "test": score}, {"arm": "tfidf", "test": {**score, "value": 0.7}}, {"arm": "frozen"}]
     difference = {"arm": "tfidf", "reference": "full", "value": -0.1, "low": -0.12, "high": 0.03}
     about = {"hardware": "a machine", "date": "2026-11-15", "rows": rows, "differences": [difference]}
-    results.write(
-        tmp_path / "results" / "one.json", {**about, "overview": {"full": "our model"}, "reported": {"full": "0.77"}}
-    )
+    results.write(tmp_path / "results" / "one.json", {**about, "overview": {"full": "our model"}, "looks": 7})
     results.write(tmp_path / "results" / "two.json", {**about, "overview": {"full": "another"}})
     results.write(tmp_path / "results" / "three.json", about)
     places = "".join(f"<!-- result {name} -->\n<!-- end -->\n" for name in ("two", "one", "three"))
     (tmp_path / "results.md").write_text(f"<!-- overview -->\nold\n<!-- end -->\n\n{places}")
     (tmp_path / "README.md").write_text("Before\n<!-- overview one -->\n<!-- end -->\nAfter\n")
     head, _, first, second, *rest = results.page().splitlines()[1:]
-    assert (
-        head == "|  | from scratch | TF-IDF | pretrained | − scratch, points | − TF-IDF, points | reported elsewhere |"
-    )
+    assert head == "|  | from scratch | TF-IDF | pretrained | − scratch, points | − TF-IDF, points | looks at test |"
     assert first.startswith("| another | ")  # in the order of the page
     line = "| our model |  | 0.700 (0.750 to 0.850) | 0.800 (0.750 to 0.850) |  | +10.0 (−3.0 to +12.0) |"
-    assert second == f"{line} 0.77 |"
+    assert second == f"{line} at least 7 |"
     assert rest[0] == "<!-- end -->"
     (tmp_path / "README.md").write_text(results.readme())
     before, opening, _, _, only, closing, after = results.readme().splitlines()
@@ -129,7 +127,12 @@ def test_a_sweep_and_a_run(results: ModuleType, world: Path, base: Path, tmp_pat
     table, run = results.from_folder(tmp_path / "sweep"), results.from_folder(tmp_path / "run")
     assert [row["settings"]["dropout"] for row in table["rows"]] == ["0", "0.1", "0", "0.1"]
     assert sum(row["best"] for row in table["rows"]) == 1
-    assert "best on valid" in results._table(table["rows"], {})
+    best = next(row for row in table["rows"] if row["best"])
+    line = results._section("table", table).splitlines()[1]
+    valid = [row["valid"] for row in table["rows"]]
+    assert line.startswith(f"4 trials: valid {min(valid):.3f} to {max(valid):.3f}, test ")
+    settings = ", ".join(f"{name} {value}" for name, value in best["settings"].items())
+    assert line.endswith(f". Best on valid: {settings}: valid {best['valid']:.3f}, test {best['test']:.3f}.")
     assert len(table["verdict"]) == 1 and "of the 3 other trials" in table["verdict"][0]
     assert run["rows"][0]["arm"] == "frozen"
     assert run["rows"][0]["seeds"] == [0]
@@ -142,9 +145,18 @@ def test_every_file_has_its_section(results: ModuleType, tmp_path: Path) -> None
         results.page()
 
 
-def test_a_screenshot_of_the_report_is_shown_where_there_is_one(results: ModuleType, tmp_path: Path) -> None:
-    found = {"rows": [], "hardware": "a machine", "date": "2026-11-15"}
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "report-one.png").write_bytes(b"")
-    assert "(images/report-one.png)" in results._section("one", found)
-    assert "(images/" not in results._section("two", found)
+def test_a_difference_that_the_correction_takes_back_is_marked(results: ModuleType) -> None:
+    def difference(arm: str, low: float, holm: float) -> dict[str, Any]:
+        return {"arm": arm, "reference": "scratch", "value": 0.02, "low": low, "high": 0.04, "holm": holm}
+
+    study = {"differences": [difference("full", 0.01, 0.01), difference("frozen", 0.001, 0.08)]}
+    line = results._differences(study)
+    assert "full − scratch +2.0 (+1.0 to +4.0); frozen − scratch +2.0 (+0.1 to +4.0) *." in line
+    assert line.endswith("(*: not significant after Holm's correction.)")
+    assert "*" not in results._differences({"differences": [difference("frozen", -0.01, 0.2)]})
+
+
+def test_every_result_says_how_often_its_test_set_was_scored() -> None:
+    files = sorted((DOCS / "results").glob("*.json"))
+    assert len(files) > 10
+    assert [path.stem for path in files if not json.loads(path.read_text(encoding="utf-8")).get("looks")] == []
