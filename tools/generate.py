@@ -14,6 +14,7 @@ from typer.main import get_command
 
 import questions
 import results
+import simulate
 from headstart.cli import app
 from results import DOCS
 
@@ -59,7 +60,8 @@ def performance() -> str:
 
 def pages() -> dict[str, str]:
     """Every generated file, by its path from docs/."""
-    return {"cli.md": command_line(), "performance.md": performance(), **results.files(), **questions.files()}
+    made = {"cli.md": command_line(), "performance.md": performance(), "statistics.md": simulate.page()}
+    return {**made, **results.files(), **questions.files()}
 
 
 def main() -> None:

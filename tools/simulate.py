@@ -1,6 +1,6 @@
 """How often what a comparison says is wrong, in simulated studies whose truth is known (generators: `simulated.py`).
 
-    python tools/simulate.py --write                every table of docs/statistics.md, written there: an hour of a core
+    python tools/simulate.py --write                every table, into docs/results/simulated-*.csv: an hour of a core
     python tools/simulate.py looks --studies 100    one of them, with fewer studies, printed
 
 coverage      how often intervals hold the truth, and how often equal arms are called different
@@ -8,12 +8,14 @@ looks         how often equal arms are called different at any look of `--seeds 
 equivalence   how often arms that differ by just what matters are called equivalent
 worth         how often the reference needs at least as many labels as is said
 
-It ends with an error where a table is outside of what docs/statistics.md promises.
+It ends with an error where a table is outside of what docs/statistics.md promises. That page has the ranges of each
+table, which `make docs` takes from the files.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -33,10 +35,11 @@ from headstart.studies.worth import least_worth
 from simulated import Regime, first_runs, study
 
 PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+FILES = PAGE.parent / "results"
 GAP = 0.02  # between the true accuracies of two arms
 MATTERS = 0.04
 GENERATORS = ("latent", "beta")
-Row = tuple[str, bool]  # of a table, and whether it is outside of what is promised
+Row = tuple[list[str], bool]  # of a table, and whether it is outside of what is promised
 
 
 def minus(one: ArmPredictions, other: ArmPredictions) -> Mean:
@@ -77,8 +80,8 @@ def coverage(regime: Regime, studies: int) -> Row:
         ]
         width += (gap.high - gap.low) / 2
     arm, gap_held, false = counts / studies * 100
-    row = f"| {regime} | {arm:.1f} | {gap_held:.1f} | {false:.1f} | {width / studies * 100:.1f} |"
-    return row, bool(arm < 93 or gap_held < 93 or false > 6)
+    measured = (arm, gap_held, false, width / studies * 100)
+    return [*regime.cells, *(f"{value:.1f}" for value in measured)], bool(arm < 93 or gap_held < 93 or false > 6)
 
 
 # --- looks ---
@@ -108,7 +111,7 @@ def looks(regime: Regime, studies: int) -> Row:
         ps = np.array([[minus(one, two).p, minus(one, linear).p] for one, two in zip(*parts, strict=True)])
         counts += [(ps.min(1) < alphas / 2).any(), (ps[:, 0] < alphas).any(), (ps[:, 1] < alphas).any()]
     rates = counts / studies * 100
-    return f"| {regime} | {' | '.join(f'{rate:.1f}' for rate in rates)} |", bool(rates.max() > 5.5)
+    return [*regime.cells, *(f"{rate:.1f}" for rate in rates)], bool(rates.max() > 5.5)
 
 
 # --- equivalence ---
@@ -124,7 +127,7 @@ def large_studies() -> Iterator[Regime]:
 def equivalence(regime: Regime, studies: int) -> Row:
     """Either primary question is called equivalent: where both differ by what matters, and where nothing differs."""
     rates = [_equivalent(regime, gap, studies) for gap in (MATTERS, 0.0)]
-    return f"| {regime} | {rates[0]:.1f} | {rates[1]:.1f} |", rates[0] > 5.5
+    return [*regime.cells, *(f"{rate:.1f}" for rate in rates)], rates[0] > 5.5
 
 
 def _equivalent(regime: Regime, gap: float, studies: int) -> float:
@@ -160,8 +163,9 @@ class Curve:
     items: int
     sd: float
 
-    def __str__(self) -> str:
-        return f"{self.name} | {self.spacing} | {self.seeds} | {self.items:,} | {100 * self.sd:g}"
+    @property
+    def cells(self) -> list[str]:
+        return [self.name, str(self.spacing), str(self.seeds), f"{self.items:,}", f"{100 * self.sd:g}"]
 
 
 def curves() -> Iterator[Curve]:
@@ -174,7 +178,7 @@ def curves() -> Iterator[Curve]:
 def worth(curve: Curve, studies: int) -> Row:
     """With the truth at three places between the second and the third budget."""
     held, ratio = np.mean([_worth(curve, share, studies // 3) for share in (0.15, 0.5, 0.85)], axis=0)
-    return f"| {curve} | {held:.1f} | {ratio:.2f} |", bool(held < 94)
+    return [*curve.cells, f"{held:.1f}", f"{ratio:.2f}"], bool(held < 94)
 
 
 def _worth(curve: Curve, share: float, studies: int) -> tuple[float, float]:
@@ -193,39 +197,77 @@ def _worth(curve: Curve, share: float, studies: int) -> tuple[float, float]:
 
 # --- tables ---
 
-TABLES: dict[str, tuple[str, Callable[[], Iterator[Any]], Callable[..., Row]]] = {
-    "coverage": (
-        "| generator | runs | items | seed sd | accuracy | arm | difference | equal called different | half-width |",
-        two_arms,
-        coverage,
+
+@dataclass(frozen=True)
+class Table:
+    """What is measured for each regime; the page has the range of each over the regimes that agree in `by`."""
+
+    regimes: Callable[[], Iterator[Any]]
+    row: Callable[..., Row]
+    given: tuple[str, ...]
+    by: str
+    measured: tuple[str, ...]
+
+
+REGIME = ("generator", "runs", "items", "seed sd", "accuracy")
+TABLES = {
+    "coverage": Table(
+        two_arms, coverage, REGIME, "runs", ("arm", "difference", "equal called different", "half-width")
     ),
-    "looks": (
-        "| generator | runs | items | seed sd | accuracy | all equal | pretrained = scratch | pretrained = linear |",
-        three_arms,
-        looks,
+    "looks": Table(three_arms, looks, REGIME, "items", ("all equal", "pretrained = scratch", "pretrained = linear")),
+    "equivalence": Table(large_studies, equivalence, REGIME, "items", ("apart by 4 points", "equal")),
+    "worth": Table(
+        curves, worth, ("curve", "spacing", "seeds", "items", "seed sd"), "curve", ("holds", "median over truth")
     ),
-    "equivalence": (
-        "| generator | runs | items | seed sd | accuracy | apart by 4 points | equal |",
-        large_studies,
-        equivalence,
-    ),
-    "worth": ("| curve | spacing | seeds | items | seed sd | holds | median over truth |", curves, worth),
 }
 
 
-def table(name: str, studies: int, pool: Executor) -> tuple[str, int]:
-    """In Markdown, and how many of its rows are outside of what is promised."""
-    head, regimes, row = TABLES[name]
-    rows = list(pool.map(partial(row, studies=studies), regimes()))
-    lines = [head, "|---" * (head.count("|") - 1) + "|", *(line for line, _ in rows)]
-    return "\n".join(lines) + "\n", sum(outside for _, outside in rows)
+def simulated(name: str, studies: int, pool: Executor) -> tuple[list[list[str]], int]:
+    """The rows of a table, its head first, and how many of them are outside of what is promised."""
+    table = TABLES[name]
+    rows = list(pool.map(partial(table.row, studies=studies), table.regimes()))
+    return [[*table.given, *table.measured], *(cells for cells, _ in rows)], sum(outside for _, outside in rows)
 
 
-def write(name: str, text: str) -> None:
-    """Over the table that stands in docs/statistics.md, between its marks."""
-    start, end = f"<!-- simulated {name} -->\n", "<!-- end -->\n"
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(start)
-    PAGE.write_text(before + start + text + end + rest.partition(end)[2], encoding="utf-8")
+def path(name: str) -> Path:
+    return FILES / f"simulated-{name}.csv"
+
+
+def write(name: str, rows: list[list[str]]) -> None:
+    with path(name).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def summary(name: str) -> str:
+    """In Markdown: the smallest and the largest of each column, for each kind of regime."""
+    table = TABLES[name]
+    with path(name).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [[table.by, *table.measured], ["---"] * (1 + len(table.measured))]
+    for kind in dict.fromkeys(row[table.by] for row in rows):
+        group = [row for row in rows if row[table.by] == kind]
+        lines.append([kind, *(_range([row[column] for row in group]) for column in table.measured)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _range(cells: list[str]) -> str:
+    """
+    >>> _range(["9.5", "10.1", "9.8"])
+    '9.5 to 10.1'
+    """
+    return f"{min(cells, key=float)} to {max(cells, key=float)}"
+
+
+def page() -> str:
+    """docs/statistics.md with the summary of every table made anew, between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name in TABLES:
+        before, start, rest = text.partition(f"<!-- simulated {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->\n")
+        if not end:
+            raise SystemExit(f"{PAGE}: there is no place for the table {name}")
+        text = before + start + summary(name) + end + after
+    return text
 
 
 def main() -> None:
@@ -233,16 +275,17 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; by default all")
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--jobs", type=int, help="processes; by default one a core")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/statistics.md")
+    parser.add_argument("--write", action="store_true", help="write docs/results/simulated-*.csv")
     arguments = parser.parse_args()
     outside = 0
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for name in arguments.tables or TABLES:
-            text, rows = table(name, arguments.studies, pool)
-            print(text, flush=True)
-            outside += rows
+            rows, number = simulated(name, arguments.studies, pool)
+            csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+            sys.stdout.flush()
+            outside += number
             if arguments.write:
-                write(name, text)
+                write(name, rows)
     sys.exit(f"{outside} regimes are outside of what docs/statistics.md promises" if outside else 0)
 
 

@@ -32,10 +32,11 @@ class Regime:
     seed_sd: tuple[float, ...]
     accuracy: float = 0.8
 
-    def __str__(self) -> str:
+    @property
+    def cells(self) -> list[str]:
+        """Its part of the row of a table."""
         sds = ", ".join(f"{100 * sd:g}" for sd in self.seed_sd)
-        runs = ", ".join(map(str, self.runs))
-        return f"{self.generator} | {runs} | {self.items:,} | {sds} | {self.accuracy:g}"
+        return [self.generator, ", ".join(map(str, self.runs)), f"{self.items:,}", sds, f"{self.accuracy:g}"]
 
 
 def first_runs(arm: ArmPredictions, runs: int) -> ArmPredictions:

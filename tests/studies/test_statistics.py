@@ -351,7 +351,7 @@ def test_intervals_hold_the_truth(runs: int, items: int, sd: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "sd", "items"), [*product([3, 5, 10], [0.0, 0.01, 0.03], [100, 400, 2000])])
 def test_intervals_hold_the_truth_everywhere(runs: int, sd: float, items: int) -> None:
-    """With `-s` it prints the rows of the table in docs/statistics.md."""
+    """With `-s` it prints a row for each."""
     level, apart = coverage(runs, items, sd)
     print(f"\n| {runs} | {sd * 100:.0f} | {items:,} | {level:.1f} | {apart:.1f} |")  # noqa: T201
     assert 92 <= level <= 99
