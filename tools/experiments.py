@@ -2,7 +2,7 @@
 
     python tools/questions.py     trains them all, writes docs/experiments.json, and then the page
 
-Two kinds of models, of the lab's design and 64 wide, on the book reviews that ship with the package: language models
+Two kinds of models, of the lab's design and 64 wide, on the book reviews of tests/data: language models
 that predict the next token, and classifiers, which are then evaluated on reviews with their words shuffled. The mask is
 removed by hand (`remove_causal_mask`): headstart itself refuses to train such a model.
 
@@ -19,6 +19,7 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from itertools import islice, pairwise
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ from headstart.batches.batch import IGNORE_INDEX, rng
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
-from headstart.demo import REVIEWS
 from headstart.metrics import score
 from headstart.model.attention import Attention
 from headstart.model.layout import Flat
@@ -50,6 +50,7 @@ from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]
 EXACT = torch.float32
+REVIEWS = Path(__file__).resolve().parents[1] / "tests" / "data" / "reviews"
 
 
 @dataclass(frozen=True)

@@ -51,5 +51,5 @@ def test_what_is_installed_has_it(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path), str(tmp_path)], check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
     packed = {name.removeprefix("headstart/") for name in zipfile.ZipFile(wheel).namelist()}
-    files = [demo.RECIPE, *demo.BASE.iterdir(), *demo.REVIEWS.iterdir()]
+    files = [demo.RECIPE, *demo.BASE.iterdir(), *demo.DEBAT.iterdir()]
     assert {str(path.relative_to(demo.HERE.parent)) for path in files} <= packed

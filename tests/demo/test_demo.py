@@ -36,14 +36,14 @@ def test_it_answers_and_says_what_to_do_next(tiny: Path, monkeypatch: pytest.Mon
         assert f"\n{arm} " in found.stdout
     for sentence in json.loads(Path("headstart-demo/comparison.json").read_text())["verdict"]:
         assert plain_text(sentence) in found.stdout
-    opening = "a classifier of French book reviews, trained from scratch, on a frozen base"
+    opening = "a classifier of answers in French, trained from scratch, on a frozen base"
     assert found.stderr.startswith(f"study folder: headstart-demo\n{opening}")
     assert "8 of 8 runs done" in found.stderr
     *_, blank, report, last = found.stdout.splitlines()
     assert (blank, report) == ("", "report: headstart-demo/report.html")
     command = f"headstart compare YOURS.csv {tiny}/demo.toml --init {tiny}/lab-fr"
     assert last == f"with your own texts and labels: {command}"
-    rows = (tiny / "reviews" / "train.csv").read_text(encoding="utf-8")
+    rows = (tiny / "debat" / "train.csv").read_text(encoding="utf-8")
     Path("YOURS.csv").write_text(rows.replace("label,text", "verdict,review"), encoding="utf-8")
     assert run(*shlex.split(command)[1:], "--test-share", "0.6").exit_code == 0
     assert Path("headstart-demo/report.html").is_file()
@@ -98,7 +98,7 @@ def test_what_is_missing_or_damaged_is_one_line(tiny: Path) -> None:
         return found.stderr
 
     for damaged, words in [
-        (tiny / "reviews" / "valid.csv", "no such file"),
+        (tiny / "debat" / "valid.csv", "no such file"),
         (tiny / "demo.toml", "no such file"),
         (tokenizer, "has no tokenizer"),
         (weights, "there is no file"),
@@ -133,7 +133,7 @@ def test_json_and_quiet(tiny: Path) -> None:
 def test_without_a_compiler_or_anything_else_on_the_path(tiny: Path) -> None:
     """In a process of its own, and with the two that `jobs` asks for."""
     demo.RECIPE.write_text(demo.RECIPE.read_text().replace("jobs = 1", "jobs = 2"))
-    names = ("HERE", "REVIEWS", "BASE", "RECIPE")
+    names = ("HERE", "DEBAT", "BASE", "RECIPE")
     changes = "".join(f"demo.{name} = Path({str(getattr(demo, name))!r})\n" for name in names)
     script = Path("demo.py")
     script.write_text(
@@ -158,7 +158,7 @@ def test_the_demo_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
     found = run("demo")
     assert found.exit_code == 0, found.stderr
-    with (demo.REVIEWS / "test.csv").open(encoding="utf-8", newline="") as file:
+    with (demo.DEBAT / "test.csv").open(encoding="utf-8", newline="") as file:
         rows = sum(1 for _ in csv.DictReader(file))
     about = json.loads(Path("headstart-demo/data.json").read_text())
     assert (about["rows"]["test"], about["leaked"]) == (rows, [])

@@ -120,12 +120,12 @@ def test_every_command_of_a_page_works(page: str, reader: Reader) -> None:
         "headstart doctor nowhere.csv",
         "headstart predikt reviews test.csv",
         "headstart serve nowhere",
-        "cp src/headstart/demo/revues/*.csv .",
+        "cp src/headstart/demo/debats/*.csv .",
         "make demonstration",
     ],
 )
 def test_a_command_that_is_wrong_is_noticed(wrong: str, reader: Reader) -> None:
-    reader.follow("cp src/headstart/demo/reviews/*.csv .")
+    reader.follow("cp src/headstart/demo/debat/*.csv .")
     with pytest.raises((AssertionError, pytest.fail.Exception), match=re.escape(wrong.split()[-1].removesuffix(" ."))):
         reader.follow(wrong)
 

@@ -53,7 +53,7 @@ def study(folder: Path, lines: list[str], **changes: Any) -> Study:
 
 def test_french_texts_are_compared_from_the_base_that_ships(tmp_path: Path) -> None:
     lines: list[str] = []
-    opened = study(tmp_path / "s", lines, data=str(demo.REVIEWS / "test.csv"))
+    opened = study(tmp_path / "s", lines, data=str(demo.DEBAT / "test.csv"))
     assert {run.arm.name for run in opened.runs} >= {"scratch", "frozen", "full"}
     assert all(run.settings["init"] == str(demo.BASE) for run in opened.runs if run.arm.base == "lab-fr")
     (line,) = (line for line in lines if "lab-fr" in line)
@@ -67,7 +67,7 @@ def test_else_a_model_from_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     write_reviews(Path("english.txt"), 200, 0)
     lines: list[str] = []
-    opened = study(Path("s"), lines, **{"data": str(demo.REVIEWS / "test.csv"), **changes})
+    opened = study(Path("s"), lines, **{"data": str(demo.DEBAT / "test.csv"), **changes})
     assert {run.arm.name for run in opened.runs} == {"majority", "tfidf", "scratch"}
     (line,) = (line for line in lines if line.startswith("no --init"))
     assert "--pile" in line
@@ -77,7 +77,7 @@ def test_a_base_that_ships_is_known_by_its_name_wherever_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    opened = study(Path("s"), [], data=str(demo.REVIEWS / "test.csv"), init=("lab-fr", "mine=lab-fr"), arms="full")
+    opened = study(Path("s"), [], data=str(demo.DEBAT / "test.csv"), init=("lab-fr", "mine=lab-fr"), arms="full")
     assert {run.arm.name for run in opened.runs} == {"majority", "tfidf", "full:lab-fr", "full:mine"}
     Path("lab-fr").mkdir()  # a folder of that name is what the user means
     assert shipped_folder("lab-fr") == "lab-fr"

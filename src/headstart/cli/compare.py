@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headstart.runs.comparison import Comparison
 
 OPENING = (
-    "a classifier of French book reviews, trained from scratch, on a frozen base and with every weight of the base,\n"
+    "a classifier of answers in French, trained from scratch, on a frozen base and with every weight of the base,\n"
     "three seeds each, beside two baselines: some minutes; Ctrl-C ends it, and the same command goes on from there"
 )
 
@@ -153,13 +153,13 @@ def demo_command(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compare scratch, frozen and full on book reviews in French, from a small French base; both ship with headstart.
+    """Compare scratch, frozen and full on short answers in French, from a small French base; both ship with headstart.
 
     Three seeds of each, beside a linear model and the commonest class: some minutes on two CPU cores, and no network.
     In a folder where it was interrupted it goes on; in one where it is done it shows the answer.
     """
     files = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
-    given = {name: str(demo.REVIEWS / file) for name, file in files.items()}
+    given = {name: str(demo.DEBAT / file) for name, file in files.items()}
     given |= {"text": "text", "label": "label", "init": f"{demo.BASE.name}={demo.BASE}"}
     try:
         run_comparison(read_settings(CompareSettings, demo.RECIPE, given), out, quiet, as_json, OPENING)
