@@ -94,7 +94,7 @@ def drop(rows: Rows, dropped: Dropped, reason: str, wrong: Mapping[str, set[str]
 
 
 def doctors_finding(rows: Rows) -> dict[str, set[str]]:
-    """Rows that the doctor finds to be copies: of two, the one in the split that is scored less, or else the later one."""
+    """The copies that the doctor finds: of two, the one in the split that is scored less, or else the later one."""
     found: dict[str, set[str]] = {split: set() for split in SPLITS}
     files = {(row.path, row.line): row.text for split in SPLITS for row in rows[split]}
     train, valid, test = (Examples(tuple(rows[split])) for split in SPLITS)
