@@ -276,9 +276,6 @@ def test_which_objective_is_better(
 
 def test_a_difference_is_found_whichever_way_round(questions: Any, measured: Any) -> None:
     objectives = study(OBJECTIVES, ("full:causal", "full:masked", BETTER))
-    points = questions.Study("objectives", objectives).points
-    assert points("full:causal", "full:masked") == "+4.3 (+2.0 to +6.6)"
-    assert points("full:masked", "full:causal") == "−4.3 (−6.6 to −2.0)"
     assert "**Masked is the worse objective" in page(questions, measured, objectives=objectives)
 
 
@@ -291,12 +288,9 @@ def test_questions_four_and_five_come_from_the_results(questions: Any, measured:
     lab = study(ARMS, ("full", "scratch", BETTER), ("frozen", "scratch", WORSE), ("full", "tfidf", WORSE))
     small = study({**ARMS, "full+tfidf": 0.87}, ("full", "scratch", UNCLEAR))
     text = page(questions, measured, cls_books_lab_last=lab)
-    assert "| pretrained, all trained | 0.744 (0.724 to 0.764) |\n" in text
-    assert "| head alone − scratch, points | −4.3 (−6.6 to −2.0) |\n" in text
     assert "54 of the 2,000 test rows are also in train or valid" in text
     text = page(questions, measured, cls_books_lab_last=lab, cls_books_small=small)
     assert "**Pretraining helped the lab's model" in text and "**Whether pretraining helped `small`" in text
-    assert "| the same together with TF-IDF |  | 0.870 (0.850 to 0.890) |\n" in text
     assert text.count("Not measured yet") == 1
 
 
@@ -319,11 +313,10 @@ def test_the_arms_of_the_recipe_are_on_the_page(
     files = questions.files()
     text = files["questions.md"]
     assert text.count("Not measured yet") == 1 and NO_INTERVAL not in text
-    assert "| labels | 40 | 120 | with 120, minus scratch, points |" in text
-    for arm in ("causal", "masked", "with next sentence", "TF-IDF"):
-        assert re.search(rf"^\| {arm} \| [01]\.\d+ \(.*\) \| [01]\.\d+ \(.*\) \| [+−]\d", text, re.MULTILINE), arm
+    assert "That is with 120 labels" in text
     picture = files["images/objectives-by-labels.svg"]
-    assert ">with next sentence<" in picture and "…" not in picture
+    assert all(f">{arm}<" in picture for arm in ("causal", "masked", "with next sentence", "TF-IDF"))
+    assert "…" not in picture
     assert "](images/objectives-by-labels.svg)" in text
 
 

@@ -182,9 +182,6 @@ class Study:
             sys.exit(f"docs/results/{self.name}.json: docs/questions.md needs the arm {arm!r}, and it has {arms}")
         return f"{results.value(score):.3f}"
 
-    def points(self, one: str, other: str) -> str:
-        return results.points(results.difference(self.content, one, other))
-
     def conclusion(self, one: str, other: str, *, better: str, worse: str, unclear: str, not_significant: str) -> str:
         """The one of four sentences that the difference between two arms allows, with its numbers."""
         difference = results.difference(self.content, one, other)
@@ -216,31 +213,6 @@ def read_studies() -> dict[str, Study]:
     """Those files of docs/results that are there of the ones that the page is about."""
     paths = {name: results.RESULTS / f"{name}.json" for name in (*BOOKS, BUDGETS, OBJECTIVES)}
     return {name: Study(name, read_json(path)) for name, path in paths.items() if path.is_file()}
-
-
-def books_table(books: Mapping[str, Study], arms: Mapping[str, str], differences: Mapping[Any, str]) -> str:
-    """A column for each model: the arms that any of them has, and the differences between them."""
-    arms = {arm: name for arm, name in arms.items() if any(study.score(arm) for study in books.values())}
-    columns = {"": [*arms.values(), *differences.values(), "seeds"]}
-    for model, study in books.items():
-        scores = (results.score(study.score(arm)) for arm in arms)
-        columns[model] = [*scores, *(study.points(*pair) for pair in differences), str(study.seeds)]
-    return results.markdown(columns)
-
-
-def budgets_table(study: Study) -> str:
-    gains = [full - scratch for full, scratch in zip(study.curve("full"), study.curve("scratch"), strict=True)]
-    columns = results.budget_columns(study.content, BUDGET_ARMS)
-    last_row = ["pretrained − from scratch, points", *map(results.signed, gains)]
-    for column, cell in zip(columns.values(), last_row, strict=True):
-        column.append(cell)
-    return results.markdown(columns)
-
-
-def objectives_table(study: Study) -> str:
-    columns = results.budget_columns(study.content, OBJECTIVE_ARMS)
-    title = f"with {list(columns)[-1]}, minus scratch, points"
-    return results.markdown({**columns, title: [study.points(arm, "scratch") for arm in OBJECTIVE_ARMS]})
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -284,7 +256,6 @@ def page(measured: Json, studies: Mapping[str, Study]) -> str:
         training_rows=len(experiments.examples("train", None).rows),
         uniform_loss=math.log(measured["settings"]["vocabulary"]),
         largest_change=math.ceil(100 * max(accuracy_changes(measured))),
-        changed_labels=max(model["changed_labels"] for model in measured["classifiers"].values()),
         refusal=refusal(),
         swap=head_swap(),
         vocabulary=preset("lab").vocabulary,
@@ -292,11 +263,8 @@ def page(measured: Json, studies: Mapping[str, Study]) -> str:
         classifier=parameters(TWO_CLASSES),
         mistake=mistake(),
         books={model: studies[name] for name, model in BOOKS.items() if name in studies},
-        books_table=books_table,
         budgets=studies.get(BUDGETS),
-        budgets_table=budgets_table,
         objectives=studies.get(OBJECTIVES),
-        objectives_table=objectives_table,
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
