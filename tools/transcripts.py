@@ -4,7 +4,8 @@
     python tools/transcripts.py --picture docs/images/report.png anew as well, which needs Chromium
 
 The commands of a page stand in blocks fenced as `sh`, one a line, and run in their order in an empty folder that holds
-links to what a clone has. Where the next block is fenced as `text`, it has what they wrote to standard output.
+links to what a clone has. Where the next block is fenced as `text`, it has what they wrote to standard output; where it
+is fenced as `text 1,4-`, the first paragraph of that, and those from the fourth on.
 tests/demo/test_pages.py runs the same commands at a tiny size.
 """
 
@@ -23,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
 BLOCK = re.compile(
-    r"^```sh\n(?P<commands>.*?)^```\n(?:(?P<between>(?:(?!```)[^\n]*\n)*)```text\n(?P<output>.*?)^```\n)?",
+    r"^```sh\n(?P<commands>.*?)^```\n"
+    r"(?:(?P<between>(?:(?!```)[^\n]*\n)*)```text(?P<part>[ ]\S+)?\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
 WIDTH = 118
@@ -52,9 +54,28 @@ def fill(page: Path, run: Callable[[str], str]) -> None:
         printed = "".join(run(command) for command in commands(block["commands"]))
         if block["output"] is None:
             return block[0]
-        return f"```sh\n{block['commands']}```\n{block['between']}```text\n{wrapped(printed)}```\n"
+        part = block["part"] or ""
+        shown = wrapped(paragraphs(printed, part.strip()) if part else printed)
+        return f"```sh\n{block['commands']}```\n{block['between']}```text{part}\n{shown}```\n"
 
     page.write_text(BLOCK.sub(filled, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def paragraphs(text: str, chosen: str) -> str:
+    r"""Some paragraphs of a text, by their numbers.
+
+    >>> paragraphs("a\nb\n\nc\n\nd\n\ne\n", "1,3-")
+    'a\nb\n\nd\n\ne\n'
+    """
+    there = re.split(r"\n{2,}", text.strip("\n"))
+    kept = []
+    for part in chosen.split(","):
+        first, dash, last = part.partition("-")
+        end = int(last) if last else len(there) if dash else int(first)
+        if not 1 <= int(first) <= end <= len(there):
+            sys.exit(f"there is no paragraph {part} among {len(there)}: {text}")
+        kept += there[int(first) - 1 : end]
+    return "\n\n".join(kept) + "\n"
 
 
 def wrapped(text: str) -> str:

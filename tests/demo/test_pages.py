@@ -144,6 +144,15 @@ def test_output_is_written_beneath_its_commands(tmp_path: Path) -> None:
     assert transcripts.commands_of(page) == ["one", "two more", "three"]
 
 
+def test_a_page_shows_the_paragraphs_of_the_output_that_it_names(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\none\n```\n\n```text 2-3,5\nold\n```\n")
+    transcripts.fill(page, lambda command: "1\n\n2\n2\n\n3\n\n4\n\n5\n")
+    assert page.read_text() == "```sh\none\n```\n\n```text 2-3,5\n2\n2\n\n3\n\n5\n```\n"
+    with pytest.raises(SystemExit, match="no paragraph 5 among 4"):
+        transcripts.fill(page, lambda command: "1\n\n2\n\n3\n\n4\n")
+
+
 def test_the_readme_begins_with_the_two_commands() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     for command in ("make demo", "make test"):
