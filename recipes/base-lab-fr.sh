@@ -4,6 +4,6 @@
 #     recipes/base-lab-fr.sh TEXTS OUT [OPTION OF headstart pretrain]…
 #
 # What TEXTS and OUT are is said in base.sh, how it is trained in base-lab-fr.toml.
-set -eu
-here=$(cd "$(dirname "$0")" && pwd)
-exec sh "$here/base.sh" "$here/base-lab-fr.toml" "$@"
+files="fr-europarl.txt.xz fr-novels.txt.xz"
+kind=fr pieces=50001
+. "$(dirname "$0")/base.sh"

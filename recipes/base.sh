@@ -1,35 +1,53 @@
-#!/bin/sh
 # From raw text to a base that others can start from: tokenizer, tokens, pretraining, and the weights given away in bf16.
+# What the scripts base-NAME.sh share; each sets what it reads and ends with `. base.sh`. It is sourced, not run.
 #
-#     recipes/base.sh RECIPE.toml TEXTS OUT [OPTION OF headstart pretrain]…
+#     recipes/base-NAME.sh TEXTS OUT [OPTION OF headstart pretrain]…
 #
-# TEXTS is a folder with fr-europarl.txt.xz and fr-novels.txt.xz, one document a line. OUT gets tokenizer/, store/,
-# NAME-run/ and NAME/, the base itself; NAME is that of the recipe. What is there already is not made again, and what was
-# interrupted goes on. PIECES is the size of the tokenizer, 50001 unless it is set.
+# TEXTS is a folder with the `files`, one document a line. OUT gets KIND-tokenizer/ and KIND-store/, which bases of the same
+# text share, NAME-run/ and NAME/, the base itself. What is there already is not made again, and what was interrupted goes
+# on. PIECES is the size of the tokenizer, where it is to be another than the recipe's.
 set -eu
 
-name=$(basename "${1-}" .toml) # base-lab-fr
+name=$(basename "$0" .sh) # base-lab-fr
+recipe=$(cd "$(dirname "$0")" && pwd)/$name.toml
 fail() {
     echo "$name: $1" >&2
     exit 2
 }
 
-[ $# -ge 3 ] || fail "name the folder of the texts and the folder to write: TEXTS OUT"
-recipe=$1 texts=$2 out=$3
-shift 3
+[ $# -ge 2 ] || fail "name the folder of the texts and the folder to write: TEXTS OUT"
+texts=$1 out=$2
+shift 2
 if [ "${1-}" = -- ]; then shift; fi
 
-europarl=$texts/fr-europarl.txt.xz novels=$texts/fr-novels.txt.xz
-for file in "$recipe" "$europarl" "$novels"; do
-    [ -f "$file" ] || fail "there is no file $file"
+for file in $files; do
+    [ -f "$texts/$file" ] || fail "there is no file $texts/$file"
 done
 PATH=$(dirname "$recipe")/../.venv/bin:$PATH # where `make setup` has put it
 command -v headstart > /dev/null || fail "there is no command headstart: run make setup"
 made=$out/${name#base-}
 [ ! -e "$made" ] || fail "$made exists: name another folder, or remove it"
 
-[ -f "$out/tokenizer/tokenizer.json" ] ||
-    headstart tokenizer train "$europarl" "$novels" --kind unigram --size "${PIECES:-50001}" --out "$out/tokenizer"
-headstart tokens "$europarl" "$novels" --tokenizer "$out/tokenizer" --out "$out/store"
-headstart pretrain "$recipe" --store "$out/store" --out "$made-run" --resume "$@"
+read_texts() { # COMMAND…: run it with the files of text after it
+    for file in $files; do set -- "$@" "$texts/$file"; done
+    "$@"
+}
+
+if [ -n "${joined-}" ]; then # short documents, joined with the next ones to so many bytes
+    command -v xz > /dev/null || fail "there is no command xz"
+    mkdir -p "$out"
+    if [ ! -f "$out/$kind.txt" ]; then
+        read_texts xz -t || fail "a file of text is damaged: take another copy" # a pipe would hide it
+        read_texts xz -dc | LC_ALL=C awk -v most="$joined" '
+            { text = text (text == "" ? "" : " ") $0 }
+            length(text) >= most { print text; text = "" }
+            END { if (text != "") print text }' > "$out/$kind.txt.unfinished"
+        mv "$out/$kind.txt.unfinished" "$out/$kind.txt"
+    fi
+    texts=$out files=$kind.txt
+fi
+[ -f "$out/$kind-tokenizer/tokenizer.json" ] ||
+    read_texts headstart tokenizer train --kind unigram --size "${PIECES:-$pieces}" --out "$out/$kind-tokenizer"
+read_texts headstart tokens --tokenizer "$out/$kind-tokenizer" --out "$out/$kind-store"
+headstart pretrain "$recipe" --store "$out/$kind-store" --out "$made-run" --resume "$@"
 headstart export "$made-run" "$made" --to base

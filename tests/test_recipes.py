@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from headstart.bases.recipes import base_recipes
 from headstart.checkpoints.folder import load, read_safetensors
+from headstart.config import MaskedConfig
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import PretrainSettings
 from tests.studies.example_data import corpus
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-NAMES = ("fr-europarl", "fr-novels")
+TEXTS = {recipe.name: recipe.texts for recipe in base_recipes()}
+OTHERS = sorted(TEXTS.keys() - {"debat-fr"})
 TINY = ["--steps", "2", "--batch-size", "4", "--window", "32", "--quiet"]
 TINY += [part for change in ("width=32", "layers=1", "heads=2") for part in ("--change", change)]
 
@@ -32,19 +35,19 @@ def recipe(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str
 def texts(tmp_path: Path) -> Path:
     folder = tmp_path / "des textes à lire"
     folder.mkdir()
-    for seed, name in enumerate(NAMES):
-        with lzma.open(folder / f"{name}.txt.xz", "wt", encoding="utf-8") as file:
+    for seed, name in enumerate(sorted({name for names in TEXTS.values() for name in names})):
+        with lzma.open(folder / name, "wt", encoding="utf-8") as file:
             file.write("\n".join(corpus(150, seed)) + "\n")
     return folder
 
 
-@pytest.mark.parametrize("name", ["lab-fr", pytest.param("small-fr", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["debat-fr", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
 def test_from_raw_text_to_a_base(name: str, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "what comes out"
     done = recipe(name, texts, out, "--", *TINY)
     assert done.returncode == 0, done.stderr
     base = load(out / name)
-    assert base.model.head_config is None
+    assert base.model.head_config == (None if name == "lab-fr" else MaskedConfig())
     assert base.tokenizer is not None
     assert base.model.config.width == 32
     assert all(tensor.element_size() == 2 for tensor in read_safetensors(out / name / "model.safetensors").values())
@@ -58,10 +61,10 @@ def test_from_raw_text_to_a_base(name: str, texts: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_what_is_there_is_not_made_again(texts: Path, tmp_path: Path) -> None:
     assert recipe("lab-fr", texts, tmp_path / "out", *TINY).returncode == 0
-    before = (tmp_path / "out" / "tokenizer" / "tokenizer.json").stat()
+    before = (tmp_path / "out" / "fr-tokenizer" / "tokenizer.json").stat()
     second = recipe("small-fr", texts, tmp_path / "out", *TINY)
     assert second.returncode == 0, second.stderr
-    assert (tmp_path / "out" / "tokenizer" / "tokenizer.json").stat() == before
+    assert (tmp_path / "out" / "fr-tokenizer" / "tokenizer.json").stat() == before
     assert "already holds this store" in second.stderr
 
 
@@ -79,7 +82,7 @@ def test_what_is_missing_is_one_line(texts: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-@pytest.mark.parametrize("name", ["lab-fr", "small-fr"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_its_settings_are_settings_of_pretrain(name: str) -> None:
     settings = read_settings(PretrainSettings, RECIPES / f"base-{name}.toml", {"store": "store"})
-    assert settings.model == name.removesuffix("-fr")
+    assert settings.model == ("lab" if name == "lab-fr" else "small")

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headstart.bases import find, no_such_model
 from headstart.checkpoints.exchange import open_model
 from headstart.config import ClassifierConfig, Settings
-from headstart.errors import CheckpointError
 from headstart.report.page import write_report
 from headstart.runs.comparison import Comparison
 from headstart.studies.compare import compare as run_comparison
@@ -105,9 +105,9 @@ def compare(
 
 
 def load(folder: File, device: str = "auto") -> TextClassifier | LanguageModel:
-    """The model in a run folder or a model folder: a classifier, or a language model."""
-    if not Path(folder).exists():
-        raise CheckpointError(f"there is no folder {folder}: give a run folder, or a model folder")
+    """The model in a run folder or a model folder, or a base that ships: a classifier, or a language model."""
+    if not find(folder).exists():
+        raise no_such_model(folder)
     if isinstance(open_model(folder).model.head_config, ClassifierConfig):
         return TextClassifier.load(folder, device)
     return LanguageModel.load(folder)

@@ -14,6 +14,7 @@ from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.config import ClassifierConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
+from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.onnx import OnnxClassifier
 
 from .command_line import run
@@ -55,9 +56,33 @@ def test_the_labs_file_both_ways(tmp_path: Path) -> None:
 def test_a_base_for_others_to_start_from(base: Path, tmp_path: Path) -> None:
     out = run("export", str(base), str(tmp_path / "given"), "--to", "base")
     assert (out.exit_code, out.stderr) == (0, "")
-    assert out.stdout.startswith(f"{tmp_path / 'given'}: a headstart backbone of ")
-    assert out.stdout.endswith("to start from; every tensor read back the same, rounded to bf16\n")
-    assert load(tmp_path / "given").model.head is None
+    assert out.stdout.startswith(f"{tmp_path / 'given'}: a headstart base of ")
+    assert out.stdout.endswith("parameters, with its masked head; every tensor read back the same, rounded to bf16\n")
+    before, after = load(base).model.state_dict(), load(tmp_path / "given").model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(tensor.bfloat16().float().equal(after[name]) for name, tensor in before.items())
+    filled = run("fill", str(tmp_path / "given"), "a [MASK] story")
+    assert filled.exit_code == 0, filled.stderr
+
+
+def test_a_base_goes_without_a_head_of_its_own_weights_or_of_labels(
+    tokenizer: Tokenizer, trained: Path, tmp_path: Path
+) -> None:
+    lab = Model.build(preset("lab", vocabulary=tokenizer.size, width=8), NextTokenConfig())
+    save(Checkpoint(lab, tokenizer=tokenizer), tmp_path / "lab")
+    for source, head, why in [
+        (tmp_path / "lab", "next-token", "it is not tied"),
+        (trained, "classifier", "a new one is trained on labels"),
+    ]:
+        given = tmp_path / f"given-{head}"
+        out = run("export", str(source), str(given), "--to", "base")
+        assert f"without a head (the {head} head was left out: {why})" in out.stdout
+        assert load(given).model.head is None
+        for verb in ("fill", "generate"):
+            refused = run(verb, str(given), "a [MASK] story")
+            assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+            assert "with no head: it was exported without one" in refused.stderr
+            assert "headstart pretrain TEXT --init FOLDER --objective" in refused.stderr
 
 
 class Bomb:

@@ -147,12 +147,16 @@ def _from_sentencepiece(data: bytes) -> Tokenizer:
 @pytest.mark.parametrize(
     ("name", "head", "found"),
     [
-        ("lab", NextTokenConfig(), "causal model with a next-token head"),
-        ("bert-tiny", ClassifierConfig(classes=2), "bidirectional model with a classifier head"),
+        ("lab", NextTokenConfig(), "causal model with a next-token head: use `headstart generate`"),
+        (
+            "bert-tiny",
+            ClassifierConfig(classes=2),
+            "model with a classifier head: use `headstart predict`",
+        ),
     ],
 )
 def test_a_model_that_cannot_fill_a_gap(name: str, head: HeadConfig, found: str, words: Tokenizer) -> None:
-    with pytest.raises(ModelError, match=f"this is a {found}: use `headstart generate`"):
+    with pytest.raises(ModelError, match=found):
         fill(tiny(name, head), words, "un [MASK]")
 
 

@@ -417,14 +417,18 @@ def test_notes_say_when_the_window_was_too_short(words: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("name", "head", "found"),
     [
-        ("bert-tiny", MaskedConfig(), "bidirectional model with a masked head"),
-        ("lab", ClassifierConfig(classes=2, pool="last"), "causal model with a classifier head"),
-        ("gpt2", None, "causal model with no head"),
+        ("bert-tiny", MaskedConfig(), "bidirectional model with a masked head: use `headstart fill`"),
+        (
+            "lab",
+            ClassifierConfig(classes=2, pool="last"),
+            "model with a classifier head: use `headstart predict`",
+        ),
+        ("gpt2", None, "causal model with no head: it was exported without one"),
     ],
 )
 def test_a_model_that_cannot_continue_a_text(name: str, head: HeadConfig | None, found: str, words: Tokenizer) -> None:
     model = Model.build(preset(name, vocabulary=16, **TINY, width=16), head).eval()
-    with pytest.raises(ModelError, match=f"this is a {found}: use `headstart fill`"):
+    with pytest.raises(ModelError, match=found):
         stream(model, words, "un")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from headstart import files
+from headstart.bases import find, no_such_model
 from headstart.checkpoints.bert import BERT
 from headstart.checkpoints.distilbert import DISTILBERT
 from headstart.checkpoints.family import Family
@@ -43,8 +44,11 @@ FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DIS
 
 
 def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
-    """A model from a model folder, a run folder, a `transformers` folder, the lab's `.pt`, or a hub name."""
-    path = model_folder(Path(source))
+    """A model from a model folder, a run folder, a `transformers` folder, the lab's `.pt`, or by its name.
+
+    A name is that of a base that ships with headstart, or on the hub, where it is OWNER/NAME.
+    """
+    path = model_folder(find(source))
     if path.is_dir():
         return load(path) if read_json(path / CONFIG).get("format") == FORMAT else read_transformers(path)
     if path.is_file():
@@ -117,9 +121,12 @@ def _classifier_settings(head: ClassifierConfig, class_names: tuple[str, ...], f
 
 
 def fetch(name: str) -> Path:
-    """A folder from the Hugging Face hub, by its name there; only where a user gave such a name."""
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise CheckpointError(f"there is no file or folder {name}")
+    """A folder from the Hugging Face hub, by its name there, OWNER/NAME.
+
+    Nothing else asks the network: neither a plain name, nor a path such as runs/mine where `runs` is a folder here.
+    """
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) or Path(name).parent.is_dir():
+        raise no_such_model(name)
     try:
         from huggingface_hub import snapshot_download
     except ImportError:

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart import files
+from headstart.bases import find
 from headstart.checkpoints.keymap import check_keys
 from headstart.config import ClassifierConfig, ModelConfig, read_head
 from headstart.errors import CheckpointError, DataError, ModelError, NotFinite, is_out_of_memory, shown
@@ -71,7 +72,7 @@ def write_files(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = to
 
 def load(folder: str | Path) -> Checkpoint:
     """Read a model folder back; weights kept in half precision come back as float32."""
-    folder = model_folder(Path(folder))
+    folder = model_folder(find(folder))
     config_path = folder / CONFIG
     description = read_json(config_path)
     if description.get("format") != FORMAT:

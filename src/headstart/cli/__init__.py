@@ -11,6 +11,7 @@ import sys
 
 import typer
 
+from headstart.cli.bases import bases_command
 from headstart.cli.compare import compare_command, demo_command, report_command
 from headstart.cli.doctor import doctor
 from headstart.cli.explain import explain_command
@@ -65,6 +66,7 @@ app.command("evaluate")(evaluate_command)
 app.command("predict")(predict)
 app.command("explain")(explain_command)
 app.command("serve")(serve_command)
+app.command("bases")(bases_command)
 app.command("verify-resume")(verify_command)
 app.command("params")(params)
 app.command("import")(import_model)

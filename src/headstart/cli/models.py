@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headstart.bases import find, note_local, shipped
 from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.imports import heavy_imports
-from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
+from headstart.cli.options import Json, LabelColumn, ModelFolder, SecondColumn, SkipBad, TextColumn
 from headstart.errors import CheckpointError, ConfigError, did_you_mean
 from headstart.wording import size
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 def import_model(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A `transformers` folder, a hub name, or the lab's .pt file.")
+        str,
+        typer.Argument(metavar="SOURCE", help="A `transformers` folder, OWNER/NAME on the hub, or the lab's .pt file."),
     ],
     out: Annotated[Path, typer.Argument(help="The model folder to write; it must not exist.")],
     heads: Annotated[
@@ -45,13 +47,13 @@ def import_model(
 
 
 def export_model(
-    source: Annotated[str, typer.Argument(metavar="FOLDER", help="A model folder, or a run folder.")],
+    source: ModelFolder,
     out: Annotated[Path, typer.Argument(help="The folder (or, for the lab, the .pt file) to write.")],
     to: Annotated[
         Literal["onnx", "onnx-int8", "hf", "lab", "base"],
         typer.Option(
             help="onnx: for onnxruntime; onnx-int8: the same, smaller and faster; hf: a `transformers` folder; "
-            "lab: the lab's .pt file; base: a headstart folder to start from, without its head and in bf16."
+            "lab: the lab's .pt file; base: a headstart folder to start from, in bf16."
         ),
     ] = "hf",
     valid: Annotated[
@@ -98,7 +100,10 @@ def export_model(
 
 
 def params(
-    model: Annotated[str, typer.Argument(metavar="PRESET|FOLDER", help="A preset, such as lab, or a model folder.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="PRESET|FOLDER", help="A preset, such as lab; a model folder; a base that ships."),
+    ],
     head: Annotated[
         str | None,
         typer.Option(help="next-token, masked, next-sentence, masked+next-sentence, classifier or none."),
@@ -167,7 +172,9 @@ def _find(name: str) -> tuple[ModelConfig, HeadConfig | None]:
 
     if name in PRESETS:
         return PRESETS[name], None
-    if Path(name).is_dir():
+    if find(name).is_dir():
+        note_local(name, log)
         loaded = load(name).model
         return loaded.config, loaded.head_config
-    raise CheckpointError(f"{name!r} is no preset and no folder: {did_you_mean(name, PRESETS)}")
+    hint = did_you_mean(name, {*PRESETS, *shipped()})
+    raise CheckpointError(f"{name!r} is no preset, no folder and no base that ships: {hint}")

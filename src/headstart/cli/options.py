@@ -13,15 +13,31 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from headstart.bases import note_local
+from headstart.cli.console import log
 from headstart.config import Settings, read_value
 from headstart.errors import ConfigError
 from headstart.studies.recipes import STUDIES, read_settings
 from headstart.training.settings import TrainingSettings
 
+
+def said_if_local(folder: Path) -> Path:
+    """The folder; a line where it is taken although a base that ships has its name."""
+    note_local(folder, log)
+    return folder
+
+
 LABELLED = "Labelled texts: csv, tsv, jsonl, parquet, `label ||| text`, or a folder"
 
 # Options that several verbs have.
-ModelFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or a model folder.")]
+ModelFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER",
+        help="A run folder, a model folder, or the name of a base that ships (`headstart bases`).",
+        callback=said_if_local,
+    ),
+]
 TextColumn = Annotated[str | None, typer.Option(help="The column of the text, where the guess is wrong.")]
 SecondColumn = Annotated[str | None, typer.Option(help="The column of the second text of a pair.")]
 LabelColumn = Annotated[str | None, typer.Option(help="The column of the label, where the guess is wrong.")]

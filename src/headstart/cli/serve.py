@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from headstart.bases import find, no_such_model, note_local
 from headstart.cli.console import log
 from headstart.cli.imports import heavy_imports
 from headstart.config import read_pairs
-from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra
+from headstart.errors import ConfigError, DataError, MissingExtra
 
 
 def serve_command(
@@ -93,10 +94,12 @@ def named(argument: str) -> tuple[str, Path]:
     ('reviews', PosixPath('.'))
     """
     name, equals, rest = argument.partition("=")
-    folder = Path(rest if equals and not Path(argument).is_dir() else argument)
+    source = rest if equals and not Path(argument).is_dir() else argument
+    note_local(source, log)
+    folder = find(source)
     if not folder.is_dir():
-        raise CheckpointError(f"there is no folder {folder}: give a run folder or a model folder, or NAME=FOLDER")
-    own = name if equals and str(folder) != argument else folder.resolve().name
+        raise no_such_model(source)
+    own = name if equals and source != argument else folder.resolve().name
     if not own or not own.isprintable() or len(own) > 60:
         raise ConfigError("serve", [f"{own!r} is no name for a model: write NAME=FOLDER, NAME of 1 to 60 characters"])
     return own, folder

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from headstart.bases import note_local
 from headstart.batches.batch import pick_window
 from headstart.checkpoints.folder import Checkpoint
 from headstart.config import read_pairs
@@ -17,7 +18,6 @@ from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
 from headstart.studies.baselines import KINDS
-from headstart.studies.bases import shipped_folder
 from headstart.studies.finetune import build_classifier, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.outcomes import Arm
@@ -72,14 +72,14 @@ def without_base(
     return replace(settings, **changes)
 
 
-def open_bases(settings: CompareSettings) -> dict[str, Base]:
+def open_bases(settings: CompareSettings, log: Callable[[str], None] = lambda text: None) -> dict[str, Base]:
     """The bases under the names that were given, or the last parts of their paths."""
     bases: dict[str, Base] = {}
     for text in settings.init:
         name, equals, init = text.partition("=")
         if not equals or Path(text).exists():
             name, init = Path(text).name or text, text
-        init = shipped_folder(init)
+        note_local(init, log)
         if name in bases:
             raise ConfigError("compare", [f"two bases are named {name!r}: name them apart with --init NAME=FOLDER"])
         is_preset = init in PRESETS and not Path(init).is_dir()

@@ -1,4 +1,4 @@
-"""The bases that ship with headstart, by name; and which of them fits a labelled set."""
+"""Which of the bases that ship fits a labelled set."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headstart import demo
+from headstart.bases import installed, shipped
 from headstart.reading.examples import Examples
 from headstart.studies.settings import CompareSettings
 from headstart.tokenizers.fit import most_tokens_per_byte, tokens_per_byte
 from headstart.tokenizers.tokenizer import Tokenizer
-
-SHIPPED = {"lab-fr": demo.BASE}  # model folders inside the package
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,6 @@ class Fit:
     most: float
 
 
-def shipped_folder(init: str) -> str:
-    """The folder of a base that ships, by its name; anything else, and a folder of that name here, as it is.
-
-    >>> shipped_folder("lab-fr").endswith("lab-fr"), shipped_folder("runs/mine")
-    (True, 'runs/mine')
-    """
-    return str(SHIPPED[init]) if init in SHIPPED and not Path(init).exists() else init
-
-
 def choose_base(texts: Sequence[str]) -> Fit | None:
     """The base that ships and fits the texts best; None where none does, as for a language that none has read.
 
@@ -42,11 +31,11 @@ def choose_base(texts: Sequence[str]) -> Fit | None:
     True
     """
     fits = []
-    for name, folder in SHIPPED.items():
-        tokenizer = Tokenizer.load(folder)
+    for name in shipped():
+        tokenizer = Tokenizer.load(installed(name))
         fits.append(Fit(name, tokens_per_byte(tokenizer, texts), most_tokens_per_byte(tokenizer.size)))
-    best = min(fits, key=lambda fit: fit.tokens_per_byte / fit.most)
-    return best if best.tokens_per_byte <= best.most else None
+    best = min(fits, key=lambda fit: fit.tokens_per_byte / fit.most, default=None)
+    return best if best is not None and best.tokens_per_byte <= best.most else None
 
 
 def with_shipped_base(settings: CompareSettings, train: Examples, log: Callable[[str], None]) -> CompareSettings | None:
@@ -60,4 +49,5 @@ def with_shipped_base(settings: CompareSettings, train: Examples, log: Callable[
         f"byte; up to {fit.most:.2f} is its language) and is taken. Another: --init FOLDER; one of your own text: "
         "--pile FILE; none: --arms scratch"
     )
-    return replace(settings, init=(fit.name,))
+    taken = Path(fit.name).exists()  # something else has its name here
+    return replace(settings, init=(f"{fit.name}={installed(fit.name)}" if taken else fit.name,))

@@ -86,7 +86,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
         settings = with_pile(settings, splits, folder, log)
     elif not settings.init:
         settings = with_shipped_base(settings, train, log) or without_base(settings, train, folder, log)
-    bases = open_bases(settings)
+    bases = open_bases(settings, log)
     arms = choose_arms(settings, bases)
     check_arms(settings, arms, bases, len(train.class_names))
     _write_folder(folder, settings, splits, leaked, fingerprints)

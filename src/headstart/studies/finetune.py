@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headstart.bases import note_local
 from headstart.batches.batch import pick_window
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.checkpoints.exchange import open_model
@@ -87,6 +88,7 @@ def finetune(
     """
     device = pick_device(settings.device, parallel)
     if base is None:
+        note_local(settings.init, log)
         base = open_base(settings.init, settings.tokenizer, settings.mode)
     else:
         base = replace(base, model=copy.deepcopy(base.model))

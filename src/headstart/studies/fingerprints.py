@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from headstart.bases import find
 from headstart.reading.examples import Examples
 
 
@@ -24,7 +24,7 @@ def settings_key(values: Any) -> str:
 
 def base_fingerprint(init: str) -> str:
     """A digest of the files of a base; of its name where there are none, as for a preset."""
-    path = Path(init)
+    path = find(init)
     path = path / "model" if (path / "model").is_dir() else path
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else []
     digest = hashlib.sha256(b"" if files else init.encode())

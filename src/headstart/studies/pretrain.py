@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from headstart.bases import note_local
 from headstart.batches.batch import Batches, pick_window
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
@@ -52,6 +53,7 @@ def pretrain(
     than one needs `if __name__ == "__main__":` in a script).
     """
     device = pick_device(settings.device, parallel)
+    note_local(settings.init, log)
     store = Store.open(settings.store or make_store(settings, Path(out), parallel=parallel, workers=workers, log=log))
     model, tokenizer = build_language_model(settings, store)
     if tokenizer.fingerprint != store.tokenizer_fingerprint:

@@ -23,6 +23,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from headstart.bases import note_local
 from headstart.batches.batch import pick_window
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.files import holds_something
@@ -84,6 +85,7 @@ def _check(combinations: Iterable[FinetuneSettings], log: Callable[[str], None])
     for settings in different.values():
         try:
             pick_device(settings.device)
+            note_local(settings.init, log)
             base = open_base(settings.init, settings.tokenizer, settings.mode)
             assert base.tokenizer is not None
             data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from headstart.bases import find
 from headstart.errors import ConfigError, TokenizerError
 from headstart.files import new_file
 from headstart.tokenizers.load import FILE, is_panic, of_library, read_tokenizer, reading
@@ -55,12 +56,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a tokenizer from a folder or a file.
+        """Read a tokenizer from a folder or a file, or that of a base that ships, by its name.
 
         A folder may hold `tokenizer.json`; `vocab.json` and `merges.txt` (GPT-2, RoBERTa); `vocab.txt` (BERT, MPNet);
         a SentencePiece `*.model`; or one beside the lab's `dict.txt`. The first of these is taken.
         """
-        path = Path(path)
+        path = find(path)
         with reading(path, "a complete tokenizer"):
             return cls(read_tokenizer(path))
 

@@ -7,7 +7,8 @@
     onnx-int8   the same with int8 weights: a quarter of the size, and faster
     hf          a `transformers` folder
     lab         the lab's .pt file
-    base        a headstart folder for others to start from: the backbone without its head, in bf16, and the tokenizer
+    base        a headstart folder for others to start from, in bf16: the backbone and the tokenizer, and the
+                language-model head where it is tied to the embedding and so costs next to nothing
 
 An export is compared with the original before it takes its name. In float32 no log-probability of a valid text may
 differ by more than 1e-4; in int8 accuracy on valid may fall by a tolerance; `hf` and `lab` are read back, and every
@@ -29,7 +30,7 @@ import torch
 from headstart.checkpoints.exchange import open_model, write_transformers
 from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write_files
 from headstart.checkpoints.lab import read_lab, write_lab
-from headstart.config import ClassifierConfig
+from headstart.config import ClassifierConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder
 from headstart.metrics import Floats
@@ -149,12 +150,22 @@ def _to_lab(checkpoint: Checkpoint, out: Path, reference: _Reference | None) -> 
 def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
     if checkpoint.tokenizer is None:
         raise ModelError(f"{source} has no tokenizer, and nobody can start from weights alone: export a run folder")
-    base = Checkpoint(checkpoint.model.with_head(None), tokenizer=checkpoint.tokenizer)
+    model = checkpoint.model
+    head = model.head_config
+    if not (model.config.tied and isinstance(head, NextTokenConfig | MaskedConfig | MaskedNextSentenceConfig)):
+        model = model.with_head(None)
+    base = Checkpoint(model, tokenizer=checkpoint.tokenizer)
     with new_folder(out) as unfinished:
         write_files(base, unfinished, dtype=torch.bfloat16)
         _check_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
-    parameters = sum(p.numel() for p in base.model.parameters())
-    return Exported("base", f"a {base.model.config.family} backbone of {parameters:,} parameters, to start from", None)
+    parameters = sum(p.numel() for p in model.parameters())
+    kept = "without a head" if model.head_config is None else f"with its {model.head_config.kind} head"
+    left_out = ""
+    if model.head_config is None and head is not None:
+        why = "a new one is trained on labels" if isinstance(head, ClassifierConfig) else "it is not tied"
+        left_out = f" (the {head.kind} head was left out: {why})"
+    what = f"a {model.config.family} base of {parameters:,} parameters, {kept}{left_out}"
+    return Exported("base", what, None)
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import check_finite
-from headstart.use.generate import check_ready, describe, special_token_mask
+from headstart.use.generate import check_ready, special_token_mask, wrong_head
 
 SPELLINGS = ("[MASK]", "<mask>")  # understood beside the tokenizer's own
 
@@ -46,10 +46,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Fi
     """The `top` most probable tokens for each mask in a text."""
     head = model.head.masked if isinstance(model.head, MaskedNextSentenceHead) else model.head
     if not isinstance(head, MaskedHead):
-        raise ModelError(
-            "gaps are filled by a bidirectional model with a masked head, and this is a "
-            f"{describe(model)}: use `headstart generate` for a causal model, or pretrain a masked one"
-        )
+        raise wrong_head(model, "gaps are filled by a bidirectional model with a masked head")
     check_ready(model, tokenizer)
     if top < 1:
         raise ConfigError("fill", [f"top is {top}, and must be at least 1"])

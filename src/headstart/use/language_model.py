@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from headstart.bases import find, no_such_model
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint
-from headstart.errors import CheckpointError, TokenizerError
+from headstart.errors import TokenizerError
 from headstart.runs.run import Result, RunFolder
 from headstart.use.fill import Filled, fill
 from headstart.use.generate import Generated, Sampling, generate, stream
@@ -33,11 +34,12 @@ class LanguageModel:
 
     @classmethod
     def load(cls, folder: str | Path) -> LanguageModel:
-        """From a run folder, whose scores become `result`, or a model folder."""
-        if not Path(folder).is_dir():
-            raise CheckpointError(f"there is no folder {folder}: give a model folder, or a run folder")
-        model = cls(open_model(folder), where=str(folder))
-        run = RunFolder(folder)
+        """From a run folder, whose scores become `result`, a model folder, or the name of a base that ships."""
+        path = find(folder)
+        if not path.is_dir():
+            raise no_such_model(folder)
+        model = cls(open_model(path), where=str(folder))
+        run = RunFolder(path)
         model.result = run.result() if run.done else None
         return model
 
