@@ -156,6 +156,12 @@ def test_a_difference_that_the_correction_takes_back_is_marked(results: ModuleTy
     assert "*" not in results._differences({"differences": [difference("frozen", -0.01, 0.2)]})
 
 
+def test_scores_without_leaked_rows_are_shown_where_many_leaked(results: ModuleType) -> None:
+    rows = [{"arm": "full", "test": 0.8, "leak_free": 0.79}]
+    assert "| full | 0.800 | 0.790 |" in results._table({"rows": rows, "leaked_rows": 20, "test_rows": 2000})
+    assert "0.790" not in results._table({"rows": rows, "leaked_rows": 2, "test_rows": 2000})
+
+
 def test_every_result_says_how_often_its_test_set_was_scored() -> None:
     files = sorted((DOCS / "results").glob("*.json"))
     assert len(files) > 10
