@@ -58,6 +58,30 @@ def test_from_raw_text_to_a_base(name: str, texts: Path, tmp_path: Path) -> None
     )
 
 
+def test_short_answers_are_joined_into_documents(texts: Path, tmp_path: Path) -> None:
+    """As the first step does it; the second fails, for want of room for the tokenizer."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "debat-tokenizer").touch()
+    assert recipe("debat-fr", texts, out).returncode == 2
+    with lzma.open(texts / "fr-granddebat.txt.xz", "rt", encoding="utf-8") as file:
+        answers = file.read().splitlines()
+    *documents, last = (out / "debat.txt").read_text(encoding="utf-8").splitlines()
+    assert " ".join([*documents, last]) == " ".join(answers)
+    longest = max(len(answer.encode()) for answer in answers)
+    assert len(documents) > 2
+    assert all(1000 <= len(document.encode()) <= 1001 + longest for document in documents)
+
+
+def test_a_damaged_text_is_not_half_read(texts: Path, tmp_path: Path) -> None:
+    damaged = texts / "fr-granddebat.txt.xz"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    done = recipe("debat-fr", texts, tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.endswith("base-debat-fr: a file of text is damaged: take another copy\n")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.mark.slow
 def test_what_is_there_is_not_made_again(texts: Path, tmp_path: Path) -> None:
     assert recipe("lab-fr", texts, tmp_path / "out", *TINY).returncode == 0

@@ -54,7 +54,7 @@ def test_a_run_remembers_the_name_and_not_where_it_was_installed(package: Path) 
 def test_a_comparison_by_name_is_one_from_the_folder(package: Path) -> None:
     scores = []
     for init, out in (("masked-xx", "by-name"), (str(package / "masked-xx"), "by-path")):
-        done = run(*COMPARE, "--init", init, "--out", out, "--json")
+        done = run(*COMPARE, "--init", init, "--arms", "full", "--out", out, "--json")
         assert done.exit_code == 0, done.stderr
         scores.append([(arm["name"], arm["scores"]) for arm in json.loads(done.stdout)["arms"]])
     assert scores[0] == scores[1]
@@ -88,6 +88,9 @@ def test_a_service_takes_it_by_name(package: Path) -> None:
         ["fill", "masked-xx", "a [MASK] story"],
         ["params", "masked-xx"],
         ["export", "masked-xx", "out", "--to", "base"],
+        ["import", "masked-xx", "out"],
+        ["doctor", "reviews.txt", "--tokenizer", "masked-xx"],
+        ["tokenizer", "show", "masked-xx", "story"],
     ],
 )
 def test_a_folder_of_that_name_here_is_taken_and_that_is_said(package: Path, command: list[str]) -> None:

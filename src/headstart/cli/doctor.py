@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headstart.cli.console import console, log, print_json, skipped_rows, status_line, table
-from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn
+from headstart.cli.options import Json, LabelColumn, SecondColumn, SkipBad, TextColumn, said_if_local
 from headstart.doctor.findings import SEVERITIES, Finding, Lengths, Report, RowReference, Summary, quote_label
 from headstart.wording import plural
 
@@ -30,7 +30,10 @@ def doctor(
     valid: Annotated[Path | None, typer.Option(help="The split that choices are made on.")] = None,
     test: Annotated[Path | None, typer.Option(help="The split that is scored once, at the end.")] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer folder or file: finds rows that are cut, and unknown tokens.")
+        Path | None,
+        typer.Option(
+            help="A tokenizer folder or file: finds rows that are cut, and unknown tokens.", callback=said_if_local
+        ),
     ] = None,
     window: Annotated[int, typer.Option(min=1, help="The most tokens that the model sees of a row.")] = 512,
     text: TextColumn = None,

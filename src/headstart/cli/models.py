@@ -37,6 +37,7 @@ def import_model(
         from headstart.checkpoints.exchange import open_model
         from headstart.checkpoints.folder import save
 
+    note_local(source, log)
     checkpoint = open_model(source, heads=heads)
     save(checkpoint, out)
     model = checkpoint.model

@@ -21,7 +21,7 @@ from headstart.studies.recipes import STUDIES, read_settings
 from headstart.training.settings import TrainingSettings
 
 
-def said_if_local(folder: Path) -> Path:
+def said_if_local(folder: Path | None) -> Path | None:
     """The folder; a line where it is taken although a base that ships has its name."""
     note_local(folder, log)
     return folder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.console import console, log, print_json, skipped_rows, status_line, table
-from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn
+from headstart.cli.options import BlankLines, Corpus, Json, SkipBad, TextColumn, said_if_local
 from headstart.cli.torchrun import cores_per_process, process_group
 from headstart.errors import ConfigError, TokenizerError
 from headstart.wording import plural, size
@@ -66,7 +66,9 @@ def train(
 
 @tokenizer_app.command("show")
 def show(
-    path: Annotated[Path, typer.Argument(help="A tokenizer: a folder or a file.", metavar="DIR")],
+    path: Annotated[
+        Path, typer.Argument(help="A tokenizer: a folder or a file.", metavar="DIR", callback=said_if_local)
+    ],
     text: Annotated[str, typer.Argument(help="The text to cut into pieces.")],
     as_json: Json = False,
 ) -> None:
@@ -98,7 +100,7 @@ def _texts(documents: Iterable[Document], status: Status) -> Iterator[str]:
 
 def tokens(
     corpus: Corpus,
-    tokenizer: Annotated[Path, typer.Option(help="A tokenizer folder or file.")],
+    tokenizer: Annotated[Path, typer.Option(help="A tokenizer folder or file.", callback=said_if_local)],
     out: Annotated[Path, typer.Option(help="The store's folder; begun by an earlier run, it is finished.")],
     valid: Annotated[float, typer.Option(help="The share of documents held out, chosen by their text.")] = 0.01,
     workers: Annotated[int | None, typer.Option(help="Processes; all cores unless given.")] = None,
