@@ -29,7 +29,7 @@ def shown_in(width: int, monkeypatch: pytest.MonkeyPatch, comparison: Comparison
 def test_what_is_emphasised_is_bold_on_a_terminal(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = replace(StudyFolder(books).comparison(), notes=("Time was up.",))
     text = shown_in(120, monkeypatch, comparison)
-    assert "\x1b[1mUse the fine-tuned model.\x1b[0m It labels" in text and "**" not in text
+    assert "\x1b[1mUse the fine-tuned model.\x1b[0m Trained on" in text and "**" not in text
     assert text.rstrip().endswith("Time was up.")
     plain = re.sub(r"\x1b\[\d*m", "", text)
     assert re.search(r"^test +runs +accuracy +train s +ms/text +MB +macro-F1 +calibration +leak-free$", plain, re.M)

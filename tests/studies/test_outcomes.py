@@ -133,6 +133,10 @@ def test_budgets_make_curves_and_the_most_labels_make_the_arms(tmp_path: Path) -
     assert [(each.arm, each.budget) for each in found.worth] == [("full", 50), ("full", 100), ("full", 200)]
     # Full makes 8 mistakes where scratch makes the same and 8, 6 or 4 more: a coin falls so 4 times in 6 of 100 tries.
     assert (found.worth[0].low, found.worth[0].beyond) == (100, False)
+    smaller = [(each.budget, each.arm, each.reference) for each in found.curve_differences]
+    assert smaller == [(50, "full", "scratch"), (100, "full", "scratch")]
+    gains = [each.scores["accuracy"].value for each in (*found.curve_differences, *found.differences)]
+    assert gains == pytest.approx([8 / 40, 8 / 40, 8 / 40])
 
 
 def test_loose_runs_are_gathered_by_mode_and_base(tmp_path: Path) -> None:

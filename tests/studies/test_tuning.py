@@ -24,7 +24,7 @@ from headstart.runs.run import RunFolder
 from headstart.studies import looks, tuning
 from headstart.studies import study as module
 from headstart.studies.compare import _work, compare, open_study
-from headstart.studies.effort import EFFORTS, SHORT, Effort, choose_effort, needed_epochs
+from headstart.studies.effort import EFFORTS, SHORT, Effort, RunsAhead, choose_effort, needed_epochs
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
 from headstart.studies.study import Study
@@ -159,12 +159,30 @@ def test_every_trial_of_an_arm_diverges(
     assert Comparison.from_json(json.loads((tmp_path / "s" / "comparison.json").read_text())).notes == comparison.notes
 
 
+def test_settings_are_chosen_on_no_more_labels_than_the_runs_have(world: Path, base: Path, tmp_path: Path) -> None:
+    studies = {
+        labels: open_study(settings(world, base, labels=labels), tmp_path / str(labels)) for labels in (None, "20,40")
+    }
+    rows = {
+        labels: len({row for fold in study.searches[0].folds for row in (*fold.train.rows, *fold.valid.rows)})
+        for labels, study in studies.items()
+    }
+    valid = len(studies[None].splits["valid"].rows)
+    assert rows == {None: len(studies[None].splits["train"].rows) + valid, "20,40": 40 + valid}
+    assert studies["20,40"].first_runs.shares == (0.5, 1.0)
+
+
 def test_effort_is_cut_to_the_time_there_is() -> None:
     efforts = (SMALL, replace(SMALL, longer=(), dropouts=()), Effort(rates=1, finalists=0, epochs=2))
-    enough = 2 * needed_epochs(SMALL, seeds=3) / 0.85
-    assert choose_effort(efforts, [1.0, 1.0], enough + 1, 3) is efforts[0]
-    assert choose_effort(efforts, [1.0, 1.0], enough - 1, 3) is efforts[1]
-    assert choose_effort(efforts, [1e6], enough, 3) is efforts[2]
+    runs = RunsAhead(3)
+    enough = 2 * needed_epochs(SMALL, runs) / 0.85
+    assert choose_effort(efforts, [1.0, 1.0], enough + 1, runs) is efforts[0]
+    assert choose_effort(efforts, [1.0, 1.0], enough - 1, runs) is efforts[1]
+    assert choose_effort(efforts, [1e6], enough, runs) is efforts[2]
+    with_budgets = RunsAhead(3, shares=(0.1, 0.5, 1.0), least_epochs=2.0)
+    longest = SMALL.most_epochs
+    assert with_budgets.epochs(SMALL) == 3 * (max(2.0, 0.1 * longest) + 0.5 * longest + longest)
+    assert choose_effort(efforts, [1.0, 1.0], enough + 1, with_budgets) is efforts[1]
 
 
 class FakeSearch:
@@ -214,7 +232,7 @@ def test_trials_wait_for_the_linear_models_only_where_time_is_short(
     monkeypatch.setitem(EFFORTS, "quick", (SMALL, Effort(rates=1, finalists=0, epochs=2)))
     linear = [SimpleNamespace(seed=None, done=False, seconds=0.0) for _ in range(2)]
     study = fake_study(minutes, [FakeSearch({}), FakeSearch({})], linear)
-    assert 60 < 2 * needed_epochs(SMALL, seeds=3) / 0.85 < 300
+    assert 60 < 2 * needed_epochs(SMALL, RunsAhead(3)) / 0.85 < 300
     assert (study.effort is None) == waits
     for run in linear:
         run.done = True

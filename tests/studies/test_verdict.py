@@ -148,6 +148,7 @@ USE_FULL = (
     "1.3 points fewer (95 % interval 0.2 to 2.4). It takes 131 s to train, 5.1 ms a text and 88 MB; the linear model "
     "trains 45 times as fast (2.9 s) and takes 0.21 ms a text and 12 MB."
 )
+USE_FULL_OF_1800 = USE_FULL.replace("It labels", "Trained on 1,800 texts, it labels")
 
 CASES: dict[str, tuple[Comparison, str, tuple[str, ...]]] = {
     "nothing": (compared([]), "", ()),
@@ -360,7 +361,7 @@ CASES: dict[str, tuple[Comparison, str, tuple[str, ...]]] = {
         ),
         "Use the fine-tuned model: 86.6 % correct; pretraining adds 6.2 points",
         (
-            USE_FULL,
+            USE_FULL_OF_1800,
             ADDS,
             "1 of 5 runs of scratch did no better than always giving the most frequent label.",
             "2 of 5 runs of full answered with one class only.",
@@ -505,7 +506,8 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
     ),
     "more than there are": (
         [worth(100, 1800.0, beyond=True), worth(200, 1800.0, beyond=True)],
-        "With 100 labels the fine-tuned model does better than the model from scratch with all 1,800 (at 95 %).",
+        "With 100 labels the fine-tuned model does better than the model from scratch with 1,800, the most there are "
+        "(at 95 %).",
     ),
     "it may be": (
         [worth(200, 140.0)],
@@ -522,7 +524,27 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
 def test_what_is_said_of_labels(name: str) -> None:
     worths, expected = BUDGETS[name]
     paragraphs = said_of(compared([SCRATCH, FULL, LINEAR], [GAIN, BEATEN], curves=CURVE, worth=worths))
-    assert paragraphs == (USE_FULL, ADDS, expected)
+    assert paragraphs == (USE_FULL_OF_1800, ADDS, expected)
+
+
+def test_what_is_said_of_a_smaller_budget() -> None:
+    arms = [SCRATCH, FULL, LINEAR]
+    curves = [arm("scratch", 0.437, labels=120), arm("full", 0.893, labels=120), arm("tfidf", 0.89, labels=120), *arms]
+    differences = (
+        replace(apart("full", "scratch", 0.456, 0.43, 0.48, level=0.975), budget=120),
+        replace(apart("full", "tfidf", 0.003, -0.01, 0.016), budget=120),
+    )
+    comparison = replace(compared(arms, [GAIN, BEATEN], curves=curves), curve_differences=differences)
+    assert said_of(comparison)[2:] == (
+        "**With 120 labels pretraining adds 45.6 points** (97.5 % interval 43.0 to 48.0): 89.3 % with it, 43.7 % "
+        "without. Against the linear model, 89.0 %, that is +0.3 points (95 % interval -1.0 to +1.6), not significant.",
+    )
+    alone = replace(compared([FULL, LINEAR], [BEATEN], curves=curves[1:]), curve_differences=differences[1:])
+    assert said_of(alone)[2:] == (
+        "With 120 labels the fine-tuned model reaches 89.3 %. Against the linear model, 89.0 %, that is +0.3 points "
+        "(95 % interval -1.0 to +1.6), not significant.",
+    )
+    assert Comparison.from_json(comparison.to_json()) == comparison
 
 
 # --- any comparison ---
@@ -577,13 +599,16 @@ def drawn(seed: int) -> Comparison:
             )
         )
     curves = [make(name, labels) for name in chosen for labels in (50, 200)] + arms
-    return compared(arms, differences, reference=reference, leaked=leaked, curves=curves, matters=matters)
+    comparison = compared(arms, differences, reference=reference, leaked=leaked, curves=curves, matters=matters)
+    smaller = tuple(replace(each, budget=budget) for budget in (50, 200) for each in differences if each.primary)
+    return replace(comparison, curve_differences=smaller)
 
 
 def numbers(comparison: Comparison) -> Iterator[str]:
     """Every number of a comparison as it may be said."""
     yield from (f"{comparison.rows:,}", f"{comparison.leaked:,}", f"{100 * comparison.matters:.1f}")
     for each in (*comparison.arms, *comparison.curves):
+        yield f"{each.budget:,}"
         yield from map(str, range(1, len(each.runs) * 2 + 1))  # runs and those that are odd, over two budgets
         for scores in (each.scores, each.leak_free or {}):
             for score in scores.values():

@@ -161,7 +161,7 @@ class StudyProgress:
         if effort is None:
             return count
         per_epoch = sum(search.seconds_per_epoch or 0.0 for search in self.study.searches)
-        left = per_epoch * needed_epochs(effort, self.study.first_seeds) - sum(run.seconds for run in trials)
+        left = per_epoch * needed_epochs(effort, self.study.first_runs) - sum(run.seconds for run in trials)
         return f"{count}, about {rounded_time(max(left, 0.0) / jobs)} left with the runs that follow"
 
 

@@ -101,6 +101,7 @@ class DifferenceResult:
     leak_free_p: float | None = None  # corrected as `holm` is
     leak_free_level: float | None = None
     components: Components | None = None
+    budget: int | None = None  # labelled texts that both learned from, where it is not the largest budget
 
     @property
     def detectable_points(self) -> str:
@@ -135,6 +136,7 @@ class Comparison:
     matters: float = 0.0  # a difference of accuracy below it counts as none: 0.02 is two points
     title: str = ""  # the verdict in one line
     notes: tuple[str, ...] = ()  # what was left out, and why
+    curve_differences: tuple[DifferenceResult, ...] = ()  # the primary ones on each smaller budget
 
     def arm(self, name: str) -> ArmResult:
         return next(arm for arm in self.arms if arm.name == name)
@@ -205,6 +207,7 @@ class Comparison:
             matters=values.get("matters", 0.0),
             title=values.get("title", ""),
             notes=tuple(values.get("notes", ())),
+            curve_differences=tuple(map(_difference, values.get("curve_differences", ()))),
         )
 
 

@@ -34,7 +34,7 @@ from headstart.studies.outcomes import Arm
 from headstart.studies.pile import check_pile, with_pile
 from headstart.studies.planned_runs import plan_runs, read_budgets
 from headstart.studies.settings import CompareSettings, given_settings
-from headstart.studies.splits import read_splits
+from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.study import Log, Study
 from headstart.studies.tuning import ArmSearch
 from headstart.studies.workers import run_workers, start_fork_server
@@ -79,6 +79,8 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     _check_splits(settings, splits, len(leaked))
     train, folder, fingerprints = splits["train"], Path(out), split_fingerprints(splits)
     budgets = read_budgets(settings, train)
+    # Settings are chosen on no more labels than the runs have.
+    chosen_on = {**splits, "train": draw_budget(train, max(budgets), settings.seed)}
     _check_folder(folder, fingerprints)
     if settings.pile:
         check_pile(settings, folder)
@@ -99,9 +101,10 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
         plan=lambda seeds, tuned: tuple(
             plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints, seeds, tuned)
         ),
-        searches=tuple(_searches(settings, arms, bases, splits, folder)),
+        searches=tuple(_searches(settings, arms, bases, chosen_on, folder)),
         deadline=began + (math.inf if settings.seconds is None else settings.seconds),
         bases={(base.init, settings.tokenizer): base.checkpoint for base in bases.values()},
+        budgets=budgets,
     )
 
 

@@ -7,8 +7,8 @@ number of questions, so that no secondary pair makes a primary question harder t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estimate, valid_accuracy
 
@@ -43,6 +43,14 @@ class Contrasts:
     @property
     def pairs(self) -> tuple[Pair, ...]:
         return self.primary + self.secondary
+
+    def within(self, names: Container[str]) -> Contrasts:
+        """With the pairs alone whose arms are both among these."""
+        primary, secondary = (
+            tuple(pair for pair in pairs if pair[0] in names and pair[1] in names)
+            for pairs in (self.primary, self.secondary)
+        )
+        return replace(self, primary=primary, secondary=secondary)
 
 
 def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:

@@ -44,6 +44,18 @@ class Effort:
         return replace(self, longer=(*self.longer, times))
 
 
+@dataclass(frozen=True)
+class RunsAhead:
+    """The runs of an arm that follow its trials: with each seed, on every label budget."""
+
+    seeds: int
+    shares: tuple[float, ...] = (1.0,)  # of the largest budget
+    least_epochs: float = 0.0  # of a run, in epochs on the largest budget
+
+    def epochs(self, effort: Effort) -> float:
+        return self.seeds * sum(max(share * effort.most_epochs, self.least_epochs) for share in self.shares)
+
+
 QUICK = (
     Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
     Effort(rates=5, finalists=2, epochs=4),
@@ -55,21 +67,23 @@ THOROUGH = Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 
 EFFORTS = {"quick": QUICK, "thorough": (THOROUGH, *QUICK)}  # of each the first that fits into the time is taken
 
 
-def choose_effort(efforts: Sequence[Effort], seconds_per_epoch: Sequence[float], seconds: float, seeds: int) -> Effort:
-    """The first that fits into so many seconds, with its trials and the runs of the first seeds; else the last.
+def choose_effort(
+    efforts: Sequence[Effort], seconds_per_epoch: Sequence[float], seconds: float, runs: RunsAhead
+) -> Effort:
+    """The first that fits into so many seconds, with its trials and the runs that follow; else the last.
 
     `seconds_per_epoch` has an entry for each arm that is searched.
 
-    >>> [choose_effort(EFFORTS["quick"], [10.0, 10.0], seconds, seeds=3).rates for seconds in (3000, 1500, 100)]
+    >>> [choose_effort(EFFORTS["quick"], [10.0, 10.0], seconds, RunsAhead(3)).rates for seconds in (3000, 1500, 100)]
     [5, 5, 1]
     """
-    return next((each for each in efforts if fits(each, seconds_per_epoch, seconds, seeds)), efforts[-1])
+    return next((each for each in efforts if fits(each, seconds_per_epoch, seconds, runs)), efforts[-1])
 
 
-def fits(effort: Effort, seconds_per_epoch: Sequence[float], seconds: float, seeds: int) -> bool:
-    return sum(seconds_per_epoch) * needed_epochs(effort, seeds) <= SHARE * seconds
+def fits(effort: Effort, seconds_per_epoch: Sequence[float], seconds: float, runs: RunsAhead) -> bool:
+    return sum(seconds_per_epoch) * needed_epochs(effort, runs) <= SHARE * seconds
 
 
-def needed_epochs(effort: Effort, seeds: int) -> int:
+def needed_epochs(effort: Effort, runs: RunsAhead) -> float:
     """Epochs of an arm's trials and of its runs."""
-    return effort.trial_epochs + seeds * effort.most_epochs
+    return effort.trial_epochs + runs.epochs(effort)

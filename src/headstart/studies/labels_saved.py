@@ -1,4 +1,4 @@
-"""What labels are worth, in words: with how many labels the reference does as well as a pretrained arm."""
+"""Label budgets in words: what pretraining adds with fewer labels, and how many labels it saves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from headstart.runs.comparison import Comparison, WorthResult
-from headstart.studies.contrasts import Contrasts
-from headstart.studies.words import arm_name
+from headstart.studies.contrasts import PRETRAINED, Contrasts
+from headstart.studies.gain import effect, pretraining_of
+from headstart.studies.words import accuracy, arm_name, signed
 from headstart.wording import plural
+
+
+def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    """A paragraph for each smaller budget: what pretraining adds there, and how far the linear model is from it."""
+    for budget in dict.fromkeys(difference.budget for difference in comparison.curve_differences):
+        level = {arm.name: accuracy(arm) for arm in comparison.curves if arm.budget == budget}
+        labels = plural(budget or 0, "label")
+        sentences: list[str] = []
+        for difference in (each for each in comparison.curve_differences if each.budget == budget):
+            arm, reference = comparison.arm(difference.arm), comparison.arm(difference.reference)
+            if arm.mode in PRETRAINED and reference.mode == "scratch":
+                levels = f"{level[arm.name]} with it, {level[reference.name]} without"
+                pretraining = f"With {labels} {pretraining_of(arm, contrasts)}"
+                sentences.append(effect(pretraining, difference, levels, comparison.matters))
+                continue
+            if not sentences:
+                sentences.append(f"With {labels} {arm_name(arm, contrasts)} reaches {level[arm.name]}.")
+            significant = "" if difference.decision in ("better", "worse") else ", not significant"
+            other = f"{arm_name(reference, contrasts)}, {level[reference.name]}"
+            sentences.append(f"Against {other}, that is {signed(difference)}{significant}.")
+        yield " ".join(sentences)
 
 
 def labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -36,7 +58,7 @@ def label_worth(worth: WorthResult, arm: str, reference: str) -> str:
     if worth.low is None:
         return f"{start} is not significantly better than {reference} with its smallest budget"
     if worth.beyond:
-        return f"{start} does better than {reference} with all {worth.low:,.0f} (at 95 %)"
+        return f"{start} does better than {reference} with {worth.low:,.0f}, the most there are (at 95 %)"
     low = _round(worth.low)
     return (
         f"{start} does as well as {reference} with at least {low if low <= worth.low else floor(worth.low):,} (at 95 %)"

@@ -13,7 +13,16 @@ import numpy as np
 
 from headstart.errors import DataError, listed_names
 from headstart.metrics import Floats, temperature_scaled
-from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Cost, Mode, RunScores, WorthResult
+from headstart.runs.comparison import (
+    ALPHA,
+    ArmResult,
+    Comparison,
+    Cost,
+    DifferenceResult,
+    Mode,
+    RunScores,
+    WorthResult,
+)
 from headstart.runs.pile import YOURS, read_pile
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
@@ -151,19 +160,27 @@ def compare_arms(
     )
     reference = reference or _usual_reference(arms)
     contrasts = choose_contrasts(arms, reference)
-    subsets = {name: [run.seed for run in of_arm if run.subset] for name, of_arm in _by_name(runs, largest).items()}
+
+    def differences(contrasts: Contrasts, budget: int) -> tuple[DifferenceResult, ...]:
+        subsets = {name: [run.seed for run in of_arm if run.subset] for name, of_arm in _by_name(runs, budget).items()}
+        there, free = _by_name(predictions, budget), _by_name(leak_free, budget)
+        return compare_pairs(contrasts.within(there), there, free, subsets, alpha, matters)
+
     comparison = Comparison(
         class_names=first.class_names,
         rows=len(first.test.labels),
         leaked=len(leaked),
         reference=reference,
         arms=arms,
-        differences=compare_pairs(
-            contrasts, _by_name(predictions, largest), _by_name(leak_free, largest), subsets, alpha, matters
-        ),
+        differences=differences(contrasts, largest),
         curves=tuple(results.values()) if len(results) > len(arms) else (),
         worth=tuple(_label_worth(contrasts, predictions)),
         matters=matters,
+        curve_differences=tuple(
+            replace(each, budget=budget)
+            for budget in sorted({budget for _, budget in results} - {largest})
+            for each in differences(replace(contrasts, secondary=()), budget)
+        ),
     )
     return replace(comparison, verdict=verdict(comparison, contrasts), title=title(comparison, contrasts))
 

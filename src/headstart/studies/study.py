@@ -32,7 +32,16 @@ from headstart.runs.study import StudyFolder
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import looks
 from headstart.studies.baselines import baseline
-from headstart.studies.effort import CUT_SHORT, EFFORTS, IMPROVEMENT, LINEAR_SECONDS, Effort, choose_effort, fits
+from headstart.studies.effort import (
+    CUT_SHORT,
+    EFFORTS,
+    IMPROVEMENT,
+    LINEAR_SECONDS,
+    Effort,
+    RunsAhead,
+    choose_effort,
+    fits,
+)
 from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
@@ -40,7 +49,7 @@ from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
 from headstart.studies.planned_runs import PlannedRun
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.studies.trials import run_trial
-from headstart.studies.tuning import ArmSearch, Trial
+from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
 from headstart.wording import plural, reason
 
 POLL = 1.0  # seconds between looks at runs that other processes have
@@ -67,6 +76,7 @@ class Study:
     searches: tuple[ArmSearch, ...]
     deadline: float  # on the clock `time.monotonic`: no run goes on after it
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
+    budgets: Sequence[int] = ()  # of labels
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---
@@ -114,11 +124,11 @@ class Study:
         if len(per_epoch) < len(self.searches) and self.settings.seconds is not None:
             return None
         seconds = self._budget - sum(run.seconds if run.done else LINEAR_SECONDS for run in self.untrained)
-        effort = choose_effort(efforts, per_epoch, seconds, self.first_seeds)
+        effort = choose_effort(efforts, per_epoch, seconds, self.first_runs)
         if effort is not efforts[0] and not all(run.done for run in self.untrained):
             return None  # they may leave more time than that
         while (extended := effort.extended) and self._improves(effort):
-            if not fits(extended, per_epoch, seconds, self.first_seeds):
+            if not fits(extended, per_epoch, seconds, self.first_runs):
                 break
             effort = extended
         return effort
@@ -164,8 +174,14 @@ class Study:
         return looks.LOOKS if self.settings.seeds == "auto" else (self.settings.seeds,)
 
     @property
-    def first_seeds(self) -> int:
-        return self._looks[0]
+    def first_runs(self) -> RunsAhead:
+        """The runs of an arm with the first seeds, which there must be time for."""
+        if not self.budgets:
+            return RunsAhead(self._looks[0])
+        largest = max(self.budgets)
+        steps = max(LEAST_STEPS, math.ceil(largest / self.settings.batch_size))  # of an epoch
+        shares = tuple(budget / largest for budget in self.budgets)
+        return RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
 
     def _enough(self, runs: Sequence[PlannedRun], seeds: int) -> bool:
         """Whether no more seeds are needed, or would help, or fit into the time."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from headstart.runs.comparison import ArmResult, Comparison, valid_accuracy
 from headstart.studies.contrasts import Contrasts
 from headstart.studies.gain import SO_FAR, pretraining_gain, still_improving
-from headstart.studies.labels_saved import labels_saved
+from headstart.studies.labels_saved import fewer_labels, labels_saved
 from headstart.studies.notes import notes
 from headstart.studies.open_questions import open_questions
 from headstart.studies.recommendation import LIKELY, SAME_COST, Recommendation, cost_ratio, recommend
@@ -38,14 +38,15 @@ LONGEST_BASE = 20  # of the base's name in the title
 
 
 def verdict(comparison: Comparison, contrasts: Contrasts) -> tuple[str, ...]:
-    """Three paragraphs, of which the last is there only where something is open; then notes."""
+    """Three paragraphs, of which the last is there only where something is open; then label budgets and notes."""
     if not comparison.arms:
         return ()
     paragraphs = (_what_to_use, pretraining_gain, open_questions)
     return (
         *filter(None, (" ".join(paragraph(comparison, contrasts)) for paragraph in paragraphs)),
-        *notes(comparison, contrasts),
+        *fewer_labels(comparison, contrasts),
         *labels_saved(comparison, contrasts),
+        *notes(comparison, contrasts),
     )
 
 
@@ -93,7 +94,8 @@ def _what_to_use(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     if chosen.rival is None:
         yield f"**{capitalized(name)} labels {correct}**; there is nothing to compare it with."
     else:
-        yield f"**Use {name}.** It labels {correct}, {_beside(comparison, contrasts, chosen, chosen.rival)}"
+        it = f"Trained on {arm.budget:,} texts, it" if comparison.curves else "It"
+        yield f"**Use {name}.** {it} labels {correct}, {_beside(comparison, contrasts, chosen, chosen.rival)}"
     yield from _cost(chosen, contrasts)
     if chosen.further is not None:
         yield _further(comparison, contrasts, chosen, chosen.further)
