@@ -18,8 +18,10 @@ from headstart.reading.examples import Examples
 from headstart.runs.predictions import Predictions
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.linear import Ints
+from headstart.studies.linear_model import FILE as LINEAR
+from headstart.studies.linear_model import LinearModel
 from headstart.studies.splits import draw_budget
-from headstart.studies.tfidf import fit_tfidf
+from headstart.studies.tfidf import FittedTfidf, fit_tfidf
 from headstart.training.driver import open_run
 
 Kind = Literal["majority", "tfidf"]
@@ -27,9 +29,14 @@ KINDS: tuple[Kind, ...] = ("majority", "tfidf")
 
 
 def baseline(
-    kind: Kind, splits: Mapping[str, Examples], settings: Mapping[str, Any], out: str | Path
+    kind: Kind,
+    splits: Mapping[str, Examples],
+    settings: Mapping[str, Any],
+    out: str | Path,
+    *,
+    keep_model: bool = False,
 ) -> dict[str, Any]:
-    """Fit it, write a run folder without a model, and return what `result.json` holds.
+    """Fit it, write a run folder (with the linear model, if `keep_model`), and return what `result.json` holds.
 
     `settings` name the files of the splits. They may hold a label budget, `labels`, with the `seed` that draws it; and
     `refit`, to fit what is tested on train and valid together.
@@ -44,7 +51,9 @@ def baseline(
         if kind == "majority":
             predicted, own = _majority(labels, len(class_names), refit=settings.get("refit", False))
         else:
-            predicted, own = _tfidf(splits, labels, len(class_names), settings)
+            model, predicted, own = _tfidf(splits, labels, len(class_names), settings)
+            if keep_model:
+                LinearModel.of(model, class_names).save(Path(out) / LINEAR)
         result: dict[str, Any] = {name: score(rows, labels[name]) for name, rows in predicted.items()}
         result |= {
             "mode": "baseline",
@@ -76,8 +85,8 @@ def _majority(labels: Mapping[str, Ints], classes: int, *, refit: bool) -> tuple
 
 def _tfidf(
     splits: Mapping[str, Examples], labels: Mapping[str, Ints], classes: int, settings: Mapping[str, Any]
-) -> tuple[dict[str, Floats], dict[str, Any]]:
-    """Log-probabilities of valid and test, and what `result.json` says of how they came about."""
+) -> tuple[FittedTfidf, dict[str, Floats], dict[str, Any]]:
+    """The model, its log-probabilities of valid and test, and what `result.json` says of how they came about."""
     whole, refit = "labels" not in settings, settings.get("refit", False)
     model = fit_tfidf(splits["train"], splits["valid"], labels, classes, whole=whole, refit=refit)
     result: dict[str, Any] = {
@@ -88,8 +97,8 @@ def _tfidf(
         "cost": {"predict_seconds": None, "bytes": model.bytes},
     }
     if "test" not in splits:
-        return {"valid": model.valid}, result
+        return model, {"valid": model.valid}, result
     began = time.perf_counter()
     test = model.predict([row.content for row in splits["test"].rows])
     result["cost"]["predict_seconds"] = (time.perf_counter() - began) / len(test)
-    return {"valid": model.valid, "test": test}, result
+    return model, {"valid": model.valid, "test": test}, result

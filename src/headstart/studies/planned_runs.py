@@ -110,14 +110,18 @@ def plan_runs(
         key = settings_key([values, fingerprints, base])
         return PlannedRun(arm, budget, seed, values, folder / "runs" / f"{name}-{key}", keep)
 
+    def kept(seed: int) -> bool:
+        """Of the first seed, so that every arm can be tried out with every label budget."""
+        return settings.keep_models or seed == settings.seed
+
     for kind in KINDS:
         for budget in budgets:
             if budget == all_labels:  # nothing is drawn
-                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data, **refit})
+                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data, **refit}, keep=True)
                 continue
             for seed in each_seed:
                 values = {"kind": kind, **data, "labels": budget, "seed": seed}
-                yield planned(Arm(kind, "baseline"), budget, seed, values)
+                yield planned(Arm(kind, "baseline"), budget, seed, values, kept(seed))
     for arm in arms:
         if own[arm].is_probe and all_labels in budgets:  # no seed changes it
             yield planned(arm, all_labels, None, {**own[arm].to_mapping(), **refit}, keep=True)
@@ -129,8 +133,7 @@ def plan_runs(
             values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
         else:
             values |= refit
-        first = seed == settings.seed and budget == max(budgets)
-        yield planned(arm, budget, seed, values, settings.keep_models or first)
+        yield planned(arm, budget, seed, values, kept(seed))
 
 
 def _epochs(settings: CompareSettings, epochs: int, budget: int) -> int:

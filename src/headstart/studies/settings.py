@@ -169,7 +169,7 @@ class CompareSettings(LabelledSettings):
         least=1,
         everyday=True,
     )
-    keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed on all labels alone.")
+    keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed alone.")
     test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
     batch_size: int = other_default("batch_size", 16)
 

@@ -233,7 +233,7 @@ class Study:
             return True
         try:
             if run.arm.mode == "baseline":
-                baseline(run.settings["kind"], self.splits, run.settings, run.folder)
+                baseline(run.settings["kind"], self.splits, run.settings, run.folder, keep_model=run.keep_model)
             else:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
                 finetune(

@@ -1,0 +1,185 @@
+"""The linear model on TF-IDF as a file: what `fit_tfidf` chose and fitted, to be asked again.
+
+    model = LinearModel.load(Path("runs/tfidf-600-seed0-…/linear.safetensors"))
+    model.log_probabilities("A tender, witty book.")   # (C,)
+
+A feature is an n-gram; its value is (1 + log count) · idf, and each kind of n-gram has length 1 in every text. A class
+has the score weight · features + bias. So what each n-gram adds to a score can be read off exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from headstart.checkpoints.folder import read_safetensors, write_safetensors
+from headstart.errors import CheckpointError
+from headstart.files import new_file
+from headstart.metrics import Floats, softmax
+from headstart.studies.linear import TINY, Ints, weights
+from headstart.studies.tfidf import FittedTfidf
+
+FILE = "linear.safetensors"  # in the run folder
+TOKEN = re.compile(r"(?u)\w+|[^\w\s]")  # as in `studies/tfidf.py`
+SPACES = re.compile(r"\s\s+")
+LENGTHS = range(2, 6)  # of n-grams of characters
+UNSEEN = -1e4  # the bias of a class that no text of train has
+
+
+class Occurrence(NamedTuple):
+    """An n-gram where it stands: the places in the text of the characters, or of the words, that it is made of."""
+
+    ngram: str
+    parts: tuple[tuple[int, ...], ...]
+
+
+class Feature(NamedTuple):
+    """An n-gram that the model knows, all its occurrences in a text, and its value there."""
+
+    column: int
+    value: float
+    occurrences: tuple[Occurrence, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """D n-grams, C classes."""
+
+    class_names: tuple[str, ...]
+    temperature: float
+    ngrams: Mapping[str, Sequence[str]]  # of each kind, `words` or `characters`; columns in this order
+    idf: Floats  # (D,)
+    weight: Floats  # (C, D)
+    bias: Floats  # (C,)
+
+    @classmethod
+    def of(cls, fitted: FittedTfidf, class_names: Sequence[str]) -> LinearModel:
+        parts = fitted.weighting.parts
+        ngrams = {kind: fitted.vectorizers[kind].get_feature_names_out()[columns] for kind, columns, _ in parts}
+        weight, bias = weights(fitted.regression)
+        seen = fitted.regression.classes_
+        all_weights, all_biases = np.zeros((len(class_names), weight.shape[1])), np.full(len(class_names), UNSEEN)
+        all_weights[seen], all_biases[seen] = weight, bias
+        return cls(
+            class_names=tuple(class_names),
+            temperature=fitted.temperature,
+            ngrams={kind: names.tolist() for kind, names in ngrams.items()},
+            idf=np.concatenate([idf.idf_ for _, _, idf in parts]),
+            weight=all_weights,
+            bias=all_biases,
+        )
+
+    def save(self, path: Path) -> None:
+        """One file; n-grams are a tensor of bytes, since what a safetensors file says of itself must be short."""
+        about = {"labels": list(self.class_names), "temperature": self.temperature, "ngrams": dict(self.ngrams)}
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        arrays = {"idf": self.idf, "weight": self.weight, "bias": self.bias}
+        tensors = {name: torch.from_numpy(array).float() for name, array in arrays.items()}
+        with new_file(path) as unfinished:
+            write_safetensors(unfinished, {**tensors, "about": torch.from_numpy(text.copy())}, format="headstart tfidf")
+
+    @classmethod
+    def load(cls, path: Path) -> LinearModel:
+        tensors = read_safetensors(path)
+        try:
+            about = json.loads(tensors.pop("about").numpy().tobytes())
+            idf, weight, bias = (tensors[name].numpy().astype(np.float64) for name in ("idf", "weight", "bias"))
+            model = cls(tuple(about["labels"]), float(about["temperature"]), about["ngrams"], idf, weight, bias)
+            size = sum(len(names) for names in model.ngrams.values())
+            if (idf.shape, weight.shape, bias.shape) != ((size,), (len(bias), size), (len(model.class_names),)):
+                raise ValueError("its parts do not fit together")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} is no linear model of this headstart ({error})") from None
+        return model
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.size + self.bias.size
+
+    @cached_property
+    def _columns(self) -> dict[str, dict[str, int]]:
+        """By kind and n-gram."""
+        columns, first = {}, 0
+        for kind, names in self.ngrams.items():
+            columns[kind] = {name: first + k for k, name in enumerate(names)}
+            first += len(names)
+        return columns
+
+    def features(self, text: str) -> list[Feature]:
+        """The n-grams of a text that the model knows, each with its value."""
+        features: list[Feature] = []
+        for kind, columns in self._columns.items():
+            found: dict[int, list[Occurrence]] = defaultdict(list)
+            for occurrence in OCCURRENCES[kind](text):
+                if (column := columns.get(occurrence.ngram)) is not None:
+                    found[column].append(occurrence)
+            values = {column: (1 + np.log(len(each))) * self.idf[column] for column, each in found.items()}
+            length = float(np.sqrt(sum(value * value for value in values.values()))) or 1.0
+            features += [Feature(column, values[column] / length, tuple(each)) for column, each in found.items()]
+        return features
+
+    def scores(self, features: Sequence[Feature]) -> Floats:
+        """(C,): the score of each class."""
+        columns: Ints = np.array([feature.column for feature in features], np.int64)
+        values = np.array([feature.value for feature in features])
+        scores: Floats = self.weight[:, columns] @ values + self.bias
+        return scores
+
+    def log_probabilities(self, text: str) -> Floats:
+        """(C,), before the temperature."""
+        logs: Floats = np.log(np.maximum(softmax(self.scores(self.features(text))[None]), TINY))[0]
+        return logs
+
+
+def word_occurrences(text: str) -> list[Occurrence]:
+    """One and two words in a row, as scikit-learn's CountVectorizer counts them; a punctuation mark is a word.
+
+    >>> [occurrence.ngram for occurrence in word_occurrences("Dull, dull.")]
+    ['dull', ',', 'dull', '.', 'dull ,', ', dull', 'dull .']
+    """
+    lowered, places = _lowered(text)
+    tokens = [(match[0], tuple(places[match.start() : match.end()])) for match in TOKEN.finditer(lowered)]
+    single = [Occurrence(token, (own,)) for token, own in tokens]
+    return single + [Occurrence(f"{a} {b}", (own, next_)) for (a, own), (b, next_) in pairwise(tokens)]
+
+
+def character_occurrences(text: str) -> list[Occurrence]:
+    """Two to five characters in a row, as CountVectorizer counts them: space after space is one space.
+
+    >>> [occurrence.ngram for occurrence in character_occurrences("A  b")]
+    ['a ', ' b', 'a b']
+    """
+    lowered, places = _lowered(text)
+    squeezed, own, last = "", list[int](), 0
+    for match in SPACES.finditer(lowered):
+        squeezed += lowered[last : match.start()] + " "
+        own += places[last : match.start() + 1]
+        last = match.end()
+    squeezed, own = squeezed + lowered[last:], own + places[last:]
+    return [
+        Occurrence(squeezed[start : start + length], tuple((place,) for place in own[start : start + length]))
+        for length in LENGTHS
+        for start in range(len(squeezed) - length + 1)
+    ]
+
+
+OCCURRENCES = {"words": word_occurrences, "characters": character_occurrences}
+
+
+def _lowered(text: str) -> tuple[str, list[int]]:
+    """The text in small letters, and for each of them the place in the text that it comes from.
+
+    >>> _lowered("İx")  # a capital İ becomes two characters
+    ('i̇x', [0, 0, 1])
+    """
+    return text.lower(), [place for place, character in enumerate(text) for _ in character.lower()]

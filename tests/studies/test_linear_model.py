@@ -1,0 +1,104 @@
+"""The linear model on disk: the same answers as scikit-learn's pipeline, and words that add up to the score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.checkpoints.folder import read_safetensors, write_safetensors
+from headstart.errors import CheckpointError
+from headstart.reading.examples import Example, Examples
+from headstart.studies.baselines import baseline
+from headstart.studies.linear_model import FILE, OCCURRENCES, LinearModel
+from headstart.studies.tfidf import vectorizers
+from headstart.use.linear_words import against_others, content, linear_words
+from tests.studies.example_data import reviews
+
+
+def examples(count: int, seed: int, third: str | None = None) -> Examples:
+    rows = reviews(count, seed)
+    rows += [(third, f"a {third} of the sea, {k} times  over") for k in range(count // 3)] if third else []
+    return Examples(tuple(Example(text, label, None, "f", k) for k, (label, text) in enumerate(rows)))
+
+
+@pytest.fixture(scope="module", params=[None, "tide"], ids=["two classes", "three classes"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tfidf") / "run"
+    splits = {name: examples(60, seed, request.param) for seed, name in enumerate(("train", "valid", "test"))}
+    baseline("tfidf", splits, {}, folder, keep_model=True)
+    return folder
+
+
+def test_it_answers_as_the_run_did(run: Path) -> None:
+    model = LinearModel.load(run / FILE)
+    rows = [row for row in pq.read_table(run / "predictions.parquet").to_pylist() if row["split"] == "test"]
+    assert len(rows) >= 60
+    for row in rows:
+        recorded = [row[f"probability:{name}"] for name in model.class_names]
+        np.testing.assert_allclose(np.exp(model.log_probabilities(row["text"])), recorded, atol=2e-5)
+
+
+@given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Z", "Cc"]), max_size=40))
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_ngrams_are_those_of_scikit_learn(kind: str, text: str) -> None:
+    counted = vectorizers()[kind].build_analyzer()(text)
+    found = OCCURRENCES[kind](text)
+    assert [occurrence.ngram for occurrence in found] == counted
+    for occurrence in found:
+        for part in occurrence.parts:
+            assert all(0 <= place < len(text) for place in part)
+
+
+@pytest.mark.parametrize(("kind", "between"), [("words", " "), ("characters", "")])
+def test_each_ngram_says_where_it_stands(kind: str, between: str) -> None:
+    text = "A  Witty, witty   TALE"
+    for occurrence in OCCURRENCES[kind](text):
+        spelled = ["".join(text[place] for place in part) for part in occurrence.parts]
+        assert between.join(spelled).lower() == occurrence.ngram
+
+
+@pytest.mark.parametrize("text", ["a witty tale,  of  the dull TIDE!", ("a witty tale", "of the dull sea")])
+def test_the_words_add_up_to_the_score(run: Path, text: str | tuple[str, str]) -> None:
+    model = LinearModel.load(run / FILE)
+    scores = model.scores(model.features(content(text)))
+    for number, label in enumerate(model.class_names):
+        words = linear_words(model, text, label)
+        _, bias = against_others(model, number)
+        others = np.delete(scores, number).mean()
+        assert sum(word.weight for word in words) + bias == pytest.approx(scores[number] - others, abs=1e-9)
+        parts = (text,) if isinstance(text, str) else text
+        assert all(parts[word.second][word.start : word.end] == word.text for word in words)
+        spelled = "".join(word.text for word in words)
+        assert spelled == "".join("".join(parts).split())
+
+
+def test_words_of_opinion_count_and_unknown_ones_do_not(run: Path) -> None:
+    weights = {word.text: word.weight for word in linear_words(LinearModel.load(run / FILE), "witty 漢字 dull", "pos")}
+    assert weights["witty"] > 0 > weights["dull"]
+    assert weights["漢"] == weights["字"] == 0
+
+
+def test_it_is_kept_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    splits = {name: examples(20, seed) for seed, name in enumerate(("train", "valid"))}
+    baseline("tfidf", splits, {}, tmp_path / "run")
+    assert not (tmp_path / "run" / FILE).exists()
+
+
+def test_a_damaged_file_is_refused(run: Path, tmp_path: Path) -> None:
+    whole = (run / FILE).read_bytes()
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="cut short"):
+        LinearModel.load(cut)
+    other = tmp_path / "other.safetensors"
+    tensors = read_safetensors(run / FILE)
+    write_safetensors(other, {**tensors, "idf": tensors["idf"][:-1]})
+    with pytest.raises(CheckpointError, match="do not fit together"):
+        LinearModel.load(other)
+    with pytest.raises(CheckpointError, match="there is no file"):
+        LinearModel.load(tmp_path / "none.safetensors")
