@@ -8,6 +8,8 @@ from fastapi.testclient import TestClient
 
 from headstart.serve.app import create_app
 from headstart.serve.models import ServedClassifier, ServedLanguageModel, open_served
+from headstart.studies.compare import compare
+from headstart.studies.settings import CompareSettings
 from headstart.use.classifier import TextClassifier
 from tests.serve.example_models import save_classifier, save_language_model
 from tests.studies.example_data import make_tokenizer, reviews
@@ -59,3 +61,23 @@ def client(served: ServedClassifier, topics: ServedClassifier, writer: ServedLan
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     return [text for _, text in reviews(40, seed=11)]
+
+
+@pytest.fixture(scope="session")
+def study(world: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison: four arms and the most frequent label, with 40 and with 120 labels."""
+    settings = CompareSettings(
+        data=str(world / "train.txt"),
+        valid=str(world / "valid.txt"),
+        test=str(world / "test.txt"),
+        init=(str(base),),
+        labels="40,all",
+        seeds=2,
+        epochs=1,
+        batch_size=16,
+        lr=2e-3,
+        jobs=1,
+    )
+    folder = tmp_path_factory.mktemp("compared") / "books"
+    compare(settings, folder)
+    return folder

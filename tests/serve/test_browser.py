@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
+from headstart.serve.study import ServedStudy, open_study
 from headstart.use.classifier import TextClassifier
 from tests.serve.example_models import in_a_thread
 
@@ -52,7 +54,7 @@ class Watched:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.set_default_timeout(20_000)
         self.page.goto(url)
-        self.page.wait_for_selector("#one:not([hidden]), #lock:not([hidden])")
+        self.page.wait_for_selector("#one:not([hidden]), #study:not([hidden]), #lock:not([hidden])")
 
     def end(self) -> None:
         """Nothing was complained of, and nobody else was asked."""
@@ -314,6 +316,93 @@ def test_a_token(browser: Any, served: ServedClassifier) -> None:
         page.wait_for_selector("#answer:not(.stale)")
         assert page.inner_text("#label") == "pos" and page.is_hidden("#lock")
         watched.complaints.clear()  # the browser's own lines about the 401s
+        watched.end()
+
+
+DONE = "#arms:not(:has(.stale)):not(:has(.stale-words)):has(mark)"  # every arm has answered
+
+
+@pytest.fixture(scope="module")
+def compared(study: Path) -> Iterator[tuple[ServedStudy, str]]:
+    served = open_study("books", study, "cpu", 1 << 30)
+    with in_a_thread([served], Limits()) as (_, url):
+        yield served, url
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_every_arm_of_a_comparison(browser: Any, compared: tuple[ServedStudy, str], width: int, scheme: str) -> None:
+    served, url = compared
+    watched = Watched(browser, url, width, scheme)
+    page = watched.page
+    assert page.inner_text("h1") == served.study.title.replace(" %", "\u00a0%")
+    text = "a witty and tender tale 🙂 of the dull page"
+    page.locator("#study-text").press_sequentially(text)
+    page.wait_for_selector(DONE)
+    *_, expected = served.compare(served.select(120, None), text, words=True)
+    cards = page.locator("#arms > li")
+    assert cards.count() == 4
+    for number, arm in enumerate(expected["arms"]):  # in the order of the report
+        card = cards.nth(number)
+        assert card.locator("h3").inner_text() == arm["title"]
+        assert card.locator(".score").inner_text().startswith(f"{100 * arm['accuracy']['value']:.1f} % on test")
+        assert card.locator(".label-line strong").inner_text() == arm["label"]
+        assert card.locator(".share").first.inner_text() == f"{100 * max(arm['probabilities'].values()):.1f} %"
+        assert card.locator(".words").inner_text() == text
+        shown = dict(card.locator("mark").evaluate_all("marks => marks.map(m => [m.textContent, m.className])"))
+        for word in arm["words"]:
+            assert shown[word["text"]] == ("against" if word["weight"] < 0 else "for")
+    if width == 1280:  # side by side
+        assert len({box["y"] for card in cards.all() if (box := card.bounding_box())}) == 1
+    assert page.evaluate(CONTRAST) >= 4.5
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.fill("#study-text", "")
+    assert set(page.locator("#arms .label-line").all_inner_texts()) == {"–"} and page.locator("#arms mark").count() == 0
+    watched.end()
+
+
+def test_another_budget_and_a_text_on_which_arms_disagree(browser: Any, compared: tuple[ServedStudy, str]) -> None:
+    served, url = compared
+    watched = Watched(browser, url)
+    page = watched.page
+    page.check("#budgets input[value='40']")
+    example = served.examples[40][0]
+    page.click("#disagreeing button >> nth=0")
+    page.wait_for_selector(DONE)
+    assert page.input_value("#study-text") == example.text
+    assert page.inner_text("#true-label") == f"Its label: {example.label}"
+    labels = page.locator("#arms .label-line strong").all_inner_texts()
+    assert len(set(labels)) > 1
+    marks = page.locator("#arms .label-line span").all_inner_texts()
+    assert marks == ["right" if label == example.label else "wrong" for label in labels]
+    assert "40 labels, seed 0" in page.inner_text("#which-runs")
+    page.locator("#study-text").press("End")
+    page.locator("#study-text").type("!")
+    page.wait_for_selector(DONE)
+    assert page.inner_text("#true-label") == "" and page.locator("#arms .label-line span").count() == 0
+    watched.end()
+
+
+def test_a_comparison_that_refuses_or_lacks_an_arm(browser: Any, study: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(study, tmp_path / "books"))
+    (copied / "comparison.json").unlink()
+    for run in copied.glob("runs/scratch-*"):
+        shutil.rmtree(run)
+    for weights in copied.glob("runs/full-120-seed0-*/model/model.safetensors"):
+        weights.write_bytes(b"")
+    with in_a_thread([open_study("books", copied, "cpu", 1 << 30)], Limits(characters=50)) as (_, url):
+        watched = Watched(browser, url)
+        page = watched.page
+        assert page.inner_text("h1") == "books: a comparison that is not finished"
+        missing = page.inner_text("#missing")
+        assert "scratch with 40 labels (not trained yet)" in missing
+        page.fill("#study-text", "a witty tale")
+        page.wait_for_selector(DONE.replace(":not(:has(.stale-words))", ""))
+        page.wait_for_selector("#arms > li[data-arm=full] .trouble")
+        assert page.locator("#arms > li[data-arm=tfidf] .label-line strong").inner_text() in ("neg", "pos")
+        page.fill("#study-text", "a" * 51)
+        page.wait_for_selector("#trouble:has-text('51 characters, and 50 are read')")
+        assert page.locator("#arms .stale").count() == 0
+        watched.complaints = [text for text in watched.complaints if "422" not in text]  # which the browser logs
         watched.end()
 
 

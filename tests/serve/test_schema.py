@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from headstart.serve.app import create_app
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier, ServedLanguageModel
+from headstart.serve.study import open_study
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -21,13 +23,13 @@ LIMITS = Limits(texts=4, characters=60, new_tokens=3)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", ["positive", "negative"])
-@pytest.mark.parametrize("path", ["/predict", "/explain", "/continue", "/health", "/info", "/metrics"])
+@pytest.mark.parametrize("path", ["/predict", "/explain", "/continue", "/compare", "/health", "/info", "/metrics"])
 def test_the_description_holds(
-    served: ServedClassifier, topics: ServedClassifier, writer: ServedLanguageModel, path: str, mode: str
+    served: ServedClassifier, topics: ServedClassifier, writer: ServedLanguageModel, study: Path, path: str, mode: str
 ) -> None:
     if mode == "negative" and path in ("/health", "/info", "/metrics"):
         return  # nothing is asked there that could be wrong
-    app = create_app([served, topics, writer], LIMITS)
+    app = create_app([served, topics, writer, open_study("books", study, "cpu", 1 << 30)], LIMITS)
     whole = schemathesis.openapi.from_asgi("/openapi.json", app)
     (operation,) = whole[path].values()
     seen: set[int] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,13 +15,18 @@ from headstart.cli.imports import heavy_imports
 from headstart.config import read_pairs
 from headstart.errors import ConfigError, DataError, MissingExtra
 
+if TYPE_CHECKING:
+    from headstart.serve.limits import Limits
+    from headstart.serve.models import Served
+
 
 def serve_command(
     folders: Annotated[
         list[str],
         typer.Argument(
             metavar="[NAME=]FOLDER…",
-            help="Run folders or model folders: classifiers, and causal language models. The first is the default.",
+            help="Run folders or model folders: classifiers, and causal language models; or the folder of a "
+            "comparison, whose arms answer side by side. The first is the default.",
         ),
     ],
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
@@ -42,14 +47,14 @@ def serve_command(
         typer.Option(
             metavar="NAME=VALUE",
             help="Change a limit: body (bytes), texts, characters, new_tokens, requests, connections, queue, "
-            "deadline (s), idle (s), wait (s), tokens (of a batch).",
+            "deadline (s), idle (s), wait (s), tokens (of a batch), memory (bytes of a study's models).",
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
 ) -> None:
     """Answer over HTTP, with a page to try the model on, until Ctrl-C.
 
-    POST /predict, /explain and /continue; GET /info, /health, /metrics; the whole of it at /docs.
+    POST /predict, /explain, /continue and /compare; GET /info, /health, /metrics; the whole of it at /docs.
     """
     try:
         with heavy_imports():
@@ -60,17 +65,12 @@ def serve_command(
         raise MissingExtra(error.name or "fastapi", "serve", "serving a model") from None
     from headstart.serve.hosts import is_loopback
     from headstart.serve.limits import Limits
-    from headstart.serve.models import open_served, valid_examples
 
     limits = Limits.from_mapping(read_pairs(limit or (), "--limit"), "--limit")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ConfigError("--token", ["a token is of printable ASCII characters, one at least, and no space around it"])
     given = None if examples is None else _lines(examples)
-    models = []
-    for argument in folders:
-        name, folder = named(argument)
-        own = valid_examples(folder) if given is None and is_loopback(host) else ()
-        models.append(open_served(name, folder, device, given or own))
+    models = [_open(argument, device, limits, given, local=is_loopback(host)) for argument in folders]
     with open_socket(host, port) as listener:
         address, actual = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
@@ -85,6 +85,29 @@ def serve_command(
     if server.batcher.busy:  # in a long model call, in a thread that the interpreter could not end without a crash
         sys.stdout.flush()
         os._exit(0)
+
+
+def _open(argument: str, device: str, limits: Limits, given: tuple[str, ...] | None, *, local: bool) -> Served:
+    """A model or a study. Texts of the data are shown on loopback alone: they may not be meant for others."""
+    from headstart.runs.study import STUDY, StudyFolder, study_of
+    from headstart.runs.titles import folder_title
+    from headstart.serve.models import open_served, valid_examples
+    from headstart.serve.study import open_study
+
+    name, folder = named(argument)
+    if not (folder / STUDY).is_file():
+        own = valid_examples(folder) if given is None and local else ()
+        title = folder_title(folder) if argument == str(folder) else None  # a name that was given is for people too
+        return open_served(name, folder, device, given or own, title or name)
+    kind = study_of(folder)
+    if kind != "compare":
+        best = StudyFolder(folder).sweep().best if kind == "sweep" else None
+        instead = f"serve its best run, {folder / best.run}" if best else "serve one of its runs"
+        raise CheckpointError(f"{folder} is a study of the kind {kind!r}, and a comparison was meant: {instead}")
+    study = open_study(name, folder, device, limits.memory, given, local=local)
+    for each in study.study.missing:
+        log(f"headstart: {each.name}, {each.budget:,} labels is missing: {each.reason}")
+    return study
 
 
 def named(argument: str) -> tuple[str, Path]:

@@ -130,6 +130,15 @@ def read_scored(path: Path, split: str) -> list[ScoredText]:
         raise DataError(path, f"it does not hold the predictions of a run ({_problem(error)})") from None
 
 
+def read_predicted(path: Path, split: str) -> list[tuple[ScoredText, str]]:
+    """The texts of a split, each with the label that was predicted for it."""
+    try:
+        table = _read_table(path, [*ScoredText._fields, "predicted"], split)
+        return list(zip(_scored_texts(table), map(str, table["predicted"].to_pylist()), strict=True))
+    except DAMAGE as error:
+        raise DataError(path, f"it does not hold the predictions of a run ({_problem(error)})") from None
+
+
 def read_correct(path: Path, split: str) -> NDArray[np.bool_] | None:
     """Which texts of a split were given their label; None where the file is not here or cannot be read."""
     try:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -23,31 +20,32 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 
-from headstart.errors import ConfigError, TokenizerError, did_you_mean
+from headstart.errors import ConfigError
 from headstart.serve import openapi
+from headstart.serve.answering import find_model, read_body, wait_for
 from headstart.serve.batching import Batcher
 from headstart.serve.limits import ApiError, Limits
 from headstart.serve.metrics import Metrics
 from headstart.serve.middleware import LimitMiddleware, error_response
 from headstart.serve.models import Served, ServedClassifier, ServedLanguageModel
 from headstart.serve.requests import (
-    Schema,
+    compare_schema,
     continue_schema,
     explain_schema,
-    parse_body,
     predict_schema,
     sampling_of,
     texts_of,
 )
 from headstart.serve.state import ServerState
+from headstart.serve.study import ServedStudy
 from headstart.version import __version__
 
-T = TypeVar("T")
-M = TypeVar("M", ServedClassifier, ServedLanguageModel)
 PAGE = Path(__file__).parent / "page"
 FILES = {
     "style.css": "text/css",
     "app.js": "text/javascript",
+    "shared.js": "text/javascript",
+    "study.js": "text/javascript",
     "table.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
@@ -102,6 +100,7 @@ def create_app(
     _add_pages(app)
     _add_classifier_routes(app, service)
     _add_language_model_route(app, service)
+    _add_study_route(app, service)
     _add_status_routes(app, service)
     return app
 
@@ -121,9 +120,9 @@ def _add_classifier_routes(app: FastAPI, service: Service) -> None:
     )
     async def predict(request: Request) -> Response:
         """The label of each text, and the probability of every label. A pair of texts is a list of two."""
-        body = await _read(request, predict_body)
-        served = _find(body.get("model"), classifiers, "classifier")
-        rows = await _wait_for(request, batcher.submit(served, *texts_of(body)), limits)
+        body = await read_body(request, predict_body)
+        served = find_model(body.get("model"), classifiers, "classifier")
+        rows = await wait_for(request, batcher.submit(served, *texts_of(body)), limits)
         predictions = [asdict(served.classifier.prediction(row, body.get("abstain_below"))) for row in rows]
         return JSONResponse({"model": served.name, "predictions": predictions})
 
@@ -136,11 +135,11 @@ def _add_classifier_routes(app: FastAPI, service: Service) -> None:
     )
     async def explain(request: Request) -> Response:
         """The weight of each word of a text, for its label or against it."""
-        body = await _read(request, explain_body)
-        served = _find(body.get("model"), classifiers, "classifier")
+        body = await read_body(request, explain_body)
+        served = find_model(body.get("model"), classifiers, "classifier")
         [text], _ = texts_of(body)
         steps = served.explain(text, faithfulness=body.get("faithfulness", True))
-        return JSONResponse({"model": served.name, **await _wait_for(request, batcher.run(steps), limits)})
+        return JSONResponse({"model": served.name, **await wait_for(request, batcher.run(steps), limits)})
 
 
 def _add_language_model_route(app: FastAPI, service: Service) -> None:
@@ -157,11 +156,33 @@ def _add_language_model_route(app: FastAPI, service: Service) -> None:
     )
     async def continue_text(request: Request) -> Response:
         """What a causal language model writes after a text."""
-        body = await _read(request, schema)
-        served = _find(body.get("model"), models, "language model")
+        body = await read_body(request, schema)
+        served = find_model(body.get("model"), models, "language model")
         steps = served.generate(body["text"], **sampling_of(body, limits))
-        answer = await _wait_for(request, service.batcher.run(steps), limits)
+        answer = await wait_for(request, service.batcher.run(steps), limits)
         return JSONResponse({"model": served.name, **answer})
+
+
+def _add_study_route(app: FastAPI, service: Service) -> None:
+    studies = {model.name: model for model in service.models if isinstance(model, ServedStudy)}
+    schema = compare_schema(service.limits, service.shown(studies))
+
+    @app.post(
+        "/compare",
+        summary="What each arm of a comparison says",
+        include_in_schema=bool(studies),
+        response_model=openapi.CompareResponse,
+        **openapi.operation(body=schema, example={"text": "A tender, witty book."}, token=service.token),
+    )
+    async def compare(request: Request) -> Response:
+        """The label, the probabilities and the words of every arm, in the order of the report."""
+        body = await read_body(request, schema)
+        study = find_model(body.get("model"), studies, "comparison")
+        [text], _ = texts_of(body)
+        budget = body.get("budget")
+        arms = study.select(None if budget is None else int(budget), body.get("arm"))
+        steps = study.compare(arms, text, words=body.get("words", True))
+        return JSONResponse(await wait_for(request, service.batcher.run(steps), service.limits))
 
 
 def _add_status_routes(app: FastAPI, service: Service) -> None:
@@ -189,52 +210,6 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
         """Requests, seconds, batches and the queue, in the text format of Prometheus."""
         text = service.metrics.text(waiting=service.batcher.waiting, in_flight=service.state.in_flight)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
-
-
-async def _read(request: Request, schema: Schema) -> dict[str, Any]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        found = f"content type {kind[:60]!r}" if kind else "no content type"
-        raise ApiError(415, "not_json", f"{found}, expected application/json: say so in the header Content-Type")
-    return parse_body(await request.body(), schema)
-
-
-def _find(name: str | None, models: Mapping[str, M], kind: str) -> M:
-    if not models:
-        raise ApiError(404, "no_model", f"no {kind} is served here")
-    if name is None:
-        return next(iter(models.values()))
-    if name not in models:
-        short = name[:60]
-        message = f"no {kind} is called {short!r}: {did_you_mean(short, models)}"
-        raise ApiError(404, "no_model", message, field="model")
-    return models[name]
-
-
-async def _wait_for(request: Request, future: Future[T], limits: Limits) -> T:
-    """The result of a future, unless the client disconnects or the deadline passes first."""
-    result: asyncio.Future[T] = asyncio.wrap_future(future)
-    disconnected: asyncio.Future[None] = asyncio.ensure_future(_disconnected(request))
-    seconds = request.state.began + limits.deadline - time.monotonic()
-    try:
-        both: set[asyncio.Future[Any]] = {result, disconnected}
-        await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if result.done():
-            return result.result()
-        if disconnected.done():
-            raise ApiError(499, "client_gone", "the client left")
-        message = f"there was no answer within {limits.deadline:g} s: send fewer or shorter texts"
-        raise ApiError(504, "deadline", message)
-    except (ConfigError, TokenizerError) as error:
-        raise ApiError(422, "unfit", str(error), field="text") from None
-    finally:
-        future.cancel()  # the worker skips it
-        disconnected.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _check_names(models: Sequence[Served]) -> None:

@@ -30,6 +30,8 @@ class Limits(Settings):
     wait: float = field(default=0.003, metadata={"least": 0.0, "below": 1.0})  # seconds a batch waits for more
     tokens: int | None = field(default=None, metadata={"least": 1})  # in a batch; None: what suits the device
 
+    memory: int = field(default=4 << 30, metadata={"least": 1})  # bytes of a study's weights that stay open
+
 
 class ApiError(Exception):
     """A request that is not answered: an HTTP status, a code for programs, a message for people."""

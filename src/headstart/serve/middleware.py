@@ -24,8 +24,8 @@ from headstart.serve.metrics import Metrics
 from headstart.serve.state import ServerState
 
 LOG = logging.getLogger(__name__)
-ROUTES = frozenset({"/", "/predict", "/explain", "/continue", "/health", "/info", "/metrics", "/docs", "/openapi.json"})
-PROTECTED = frozenset({"/predict", "/explain", "/continue", "/info", "/metrics"})  # by the token, if there is one
+PROTECTED = frozenset({"/predict", "/explain", "/continue", "/compare", "/info", "/metrics"})  # by the token, if any
+ROUTES = PROTECTED | {"/", "/health", "/docs", "/openapi.json"}
 DRAIN_BYTES, DRAIN_SECONDS = 8 << 20, 1.0  # read of a body that is too long, so that its sender sees the error
 SECURITY_HEADERS = {
     "Content-Security-Policy": (

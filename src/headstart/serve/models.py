@@ -1,4 +1,4 @@
-"""The models that are served: classifiers, and causal models that continue a text."""
+"""The models that are served: classifiers, and causal models that continue a text. (Comparisons: `study.py`.)"""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
+from headstart.checkpoints.folder import CONFIG
 from headstart.config import NextTokenConfig
-from headstart.errors import HeadstartError
+from headstart.errors import CheckpointError, HeadstartError
 from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Text
 from headstart.runs.predictions import read_scored
-from headstart.runs.run import PREDICTIONS
+from headstart.runs.run import PREDICTIONS, RUN
 from headstart.serve.limits import ApiError
+from headstart.serve.study import ServedStudy
 from headstart.training.hardware import pick_device
 from headstart.training.inference import tokens_for
 from headstart.use.classifier import TextClassifier, calibrated
@@ -34,6 +36,7 @@ class ServedClassifier:
     name: str
     classifier: TextClassifier
     examples: tuple[Text, ...] = ()
+    title: str = ""  # for people; the name where there is none
 
     @property
     def tokens(self) -> int:
@@ -63,7 +66,8 @@ class ServedClassifier:
     def info(self) -> dict[str, Any]:
         examples = [text if isinstance(text, str) else list(text) for text in self.examples]
         own = {"labels": list(self.classifier.class_names), "temperature": self.classifier.temperature}
-        return {"name": self.name, "kind": "classifier", **own, **_info(self.classifier.model), "examples": examples}
+        names = {"name": self.name, "title": self.title or self.name}
+        return {**names, "kind": "classifier", **own, **_info(self.classifier.model), "examples": examples}
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class ServedLanguageModel:
     name: str
     language_model: LanguageModel
     examples: tuple[Text, ...] = ()
+    title: str = ""
 
     def generate(self, text: str, **sampling: Any) -> Iterator[dict[str, Any]]:
         """One step for each generated piece; the last yields the answer of /continue."""
@@ -81,20 +86,36 @@ class ServedLanguageModel:
 
     def info(self) -> dict[str, Any]:
         examples = [text for text in self.examples if isinstance(text, str)]
-        own = {"name": self.name, "kind": "language model", "labels": []}
+        own = {"name": self.name, "title": self.title or self.name, "kind": "language model", "labels": []}
         return {**own, **_info(self.language_model.model), "examples": examples}
 
 
-Served = ServedClassifier | ServedLanguageModel
+Served = ServedClassifier | ServedLanguageModel | ServedStudy
 
 
-def open_served(name: str, folder: Path, device: str = "auto", examples: tuple[Text, ...] = ()) -> Served:
+def open_served(
+    name: str, folder: Path, device: str = "auto", examples: tuple[Text, ...] = (), title: str = ""
+) -> ServedClassifier | ServedLanguageModel:
     """A classifier or a causal language model, from a run folder, a model folder or a `transformers` folder."""
+    _check_folder(folder)
     checkpoint = open_model(folder)
     if isinstance(checkpoint.model.head_config, NextTokenConfig):
         checkpoint.model.to(pick_device(device))
-        return ServedLanguageModel(name, LanguageModel(checkpoint, where=str(folder)), examples)
-    return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples)
+        return ServedLanguageModel(name, LanguageModel(checkpoint, where=str(folder)), examples, title)
+    return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples, title)
+
+
+def _check_folder(folder: Path) -> None:
+    """What is no model is told apart: a run without one, or neither run nor study."""
+    if (folder / CONFIG).is_file() or (folder / "model" / CONFIG).is_file():
+        return
+    if (folder / RUN).is_file():
+        kept = "`headstart compare --keep-models` keeps every one, and the study folder can be served as a whole"
+        raise CheckpointError(f"the run in {folder} has no model: {kept}")
+    written = "headstart compare, finetune or pretrain wrote"
+    raise CheckpointError(
+        f"{folder} holds no run, no study and no model: give a folder that {written}, or a model folder"
+    )
 
 
 def valid_examples(folder: Path, most: int = 4, longest: int = 200) -> tuple[Text, ...]:

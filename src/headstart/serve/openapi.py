@@ -77,21 +77,71 @@ class ContinueResponse(BaseModel):
     stopped: Literal["end", "length"] = Field(description="The model ended the text, or max_tokens did.")
 
 
+class Accuracy(BaseModel):
+    value: float = Field(description="The mean over the runs of this arm, on test.")
+    runs: int
+    low: float | None = Field(description="Of the 95 % interval; null while the comparison is not finished.")
+    high: float | None
+
+
+class Arm(BaseModel):
+    name: str
+    mode: Literal["scratch", "frozen", "full", "baseline"]
+    title: str
+    run: str = Field(description="The run that answers: the first seed whose model was kept.")
+    accuracy: Accuracy | None
+
+
+class ArmAnswer(Arm):
+    label: str | None = None
+    probabilities: Probability | None = Field(None, description="The probability of each label; they sum to 1.")
+    words: list[Word] | None = Field(None, description="Exact for the linear model, integrated gradients for others.")
+    cut: int | None = Field(None, description="Tokens at the end that did not fit into the model's window.")
+    error: str | None = Field(None, description="Why this arm did not answer.")
+
+
+class CompareResponse(BaseModel):
+    model: str
+    budget: int = Field(description="How many labels these arms learned from.")
+    arms: list[ArmAnswer]
+
+
 class HealthResponse(BaseModel):
     status: Literal["ok"]
 
 
 class ModelInfo(BaseModel):
     name: str
+    title: str
     kind: Literal["classifier", "language model"]
     labels: list[str]
     parameters: int
     window: int = Field(description="Tokens of a text that the model reads.")
 
 
+class ArmInfo(Arm):
+    budget: int
+
+
+class MissingArm(BaseModel):
+    name: str
+    budget: int
+    reason: str
+
+
+class StudyInfo(BaseModel):
+    name: str
+    title: str
+    kind: Literal["study"]
+    labels: list[str]
+    budgets: list[int] = Field(description="How many labels the arms learned from, the fewest first.")
+    arms: list[ArmInfo]
+    missing: list[MissingArm] = Field(description="The arms that cannot be tried, and why.")
+
+
 class InfoResponse(BaseModel):
     version: str
-    models: list[ModelInfo]
+    models: list[ModelInfo | StudyInfo]
     limits: dict[str, float]
 
 

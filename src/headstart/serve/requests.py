@@ -46,6 +46,18 @@ def continue_schema(limits: Limits, models: Sequence[str]) -> Schema:
     return _object({"text": _string(limits), "model": _model(models), **numbers}, "text")
 
 
+def compare_schema(limits: Limits, studies: Sequence[str]) -> Schema:
+    largest = "How many labels the arms learned from; by default the most there are."
+    only = {"type": ["string", "null"], "description": "Only this arm, by its name in /info."}
+    words = {
+        "type": "boolean",
+        "default": True,
+        "description": "Whether to weigh the words, which takes most of the time.",
+    }
+    options = {"budget": _number(2**53, 1, kind="integer", description=largest), "arm": only, "words": words}
+    return _object({"text": _text(limits), "model": _model(studies), **options}, "text")
+
+
 def _object(properties: Schema, required: str) -> Schema:
     return {"type": "object", "properties": properties, "required": [required], "additionalProperties": False}
 
@@ -111,9 +123,9 @@ def _reject_constant(name: str) -> NoReturn:
 def _check(value: Any, field: str, schema: Schema) -> None:
     """Raise an `ApiError` unless the value follows its schema."""
     kinds = schema.get("type", [])
-    if field == "model":  # one that is not served is a 404
+    if field in ("model", "arm"):  # one that is not served is a 404
         if not isinstance(value, str | None):
-            _unfit(field, value, "the name of a model")
+            _unfit(field, value, f"the name of {'a model' if field == 'model' else 'an arm'}")
     elif "oneOf" in schema:
         string, pair = schema["oneOf"]
         if isinstance(value, list) and len(value) == 2:

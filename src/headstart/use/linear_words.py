@@ -52,11 +52,12 @@ def against_others(model: LinearModel, label: int) -> tuple[Floats, float]:
 def _by_place(model: LinearModel, text: str, label: int) -> Floats:
     """(characters,): what each character of a text adds to a label's score; spaces add nothing."""
     weight, _ = against_others(model, label)
-    by_place = np.zeros(len(text))
+    by_place = [0.0] * len(text)  # a list: single additions to an array take ten times as long
     for feature in model.features(text):
         share = weight[feature.column] * feature.value / len(feature.occurrences)
         for occurrence in feature.occurrences:
             parts = [part for part in occurrence.parts if not text[part[0]].isspace()]
             for part in parts:
-                by_place[list(part)] += share / len(parts) / len(part)
-    return by_place
+                for place in part:
+                    by_place[place] += share / len(parts) / len(part)
+    return np.array(by_place)

@@ -1,52 +1,12 @@
-// The page: one text as it is typed, many at once, and a text continued. No library, no network but this service.
+// The page: one text as it is typed, many at once, a text continued, and the arms of a comparison (study.js). No library, no network but this service.
+import { $, PAUSE, ask, bars, coloured, complain, counted, element, fillBar, percent, signed, useToken, wait } from "./shared.js";
+import { beginStudy, showStudy } from "./study.js";
 import { fromLines, read, toCsv } from "./table.js";
 
-const PAUSE = 200; // ms without a key before the service is asked
 const SHOWN = 200; // rows of the table; the csv has them all
 const BIGGEST = 20_000_000; // bytes of a file
 
-const $ = id => document.getElementById(id);
-const wait = (ms, signal) => new Promise((done, fail) => {
-  const timer = setTimeout(done, ms);
-  signal?.addEventListener("abort", () => { clearTimeout(timer); fail(signal.reason); });
-});
-const percent = share => `${(100 * share).toFixed(1)} %`;
-const counted = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
-
-let info = null, model = null, token = "";
-
-// --- asking ---------------------------------------------------------------------------------------------------------
-
-class Refused extends Error {
-  constructor(status, message, after) { super(message); this.status = status; this.after = after; }
-}
-
-async function ask(path, body, signal) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  if (body) headers["Content-Type"] = "application/json";
-  let answer;
-  try {
-    answer = await fetch(path, { method: body ? "POST" : "GET", headers, signal, body: body && JSON.stringify(body) });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new Refused(0, "The service does not answer. Is it still running?");
-  }
-  const said = await answer.json();
-  if (answer.ok) return said;
-  if (answer.status === 401) askForToken();
-  throw new Refused(answer.status, said.error.message, Number(answer.headers.get("Retry-After")) || 1);
-}
-
-function askForToken() {
-  $("lock").hidden = false;
-  if (token) $("trouble").textContent = "That was not the token.";
-  $("token").focus();
-}
-
-function complain(error) {
-  if (error.name === "AbortError" || error.status === 401) return;
-  $("trouble").textContent = error.message;
-}
+let info = null, model = null;
 
 // --- one text -------------------------------------------------------------------------------------------------------
 
@@ -101,27 +61,6 @@ function showAnswer(said) {
   $("said").textContent = `${said.label}, ${percent(said.probabilities[said.label])}`;
 }
 
-function bars(shares, best) {
-  const most = 12;
-  const made = shares.slice(0, most).map(([label, share]) => {
-    const item = document.createElement("li");
-    item.dataset.label = label;
-    item.append(element("span", "name", label), element("span", "share", ""), element("div", "track"));
-    item.lastChild.append(element("div", "bar"));
-    item.lastChild.setAttribute("aria-hidden", "true");
-    fillBar(item, share, label === best);
-    return item;
-  });
-  if (shares.length > most) made.push(element("li", "more", `and ${shares.length - most} more`));
-  return made;
-}
-
-function fillBar(item, share, best) {
-  item.classList.toggle("best", best);
-  item.querySelector(".share").textContent = percent(share);
-  item.querySelector(".bar").style.width = `${100 * share}%`;
-}
-
 function showWords(text, why) {
   const parts = Array.isArray(text) ? text : [text];
   const most = Math.max(1e-9, ...why.words.map(word => Math.abs(word.weight)));
@@ -134,29 +73,11 @@ function showWords(text, why) {
   });
   const strongest = [...why.words].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, 4);
   $("for-label").textContent = why.label;
-  const signed = weight => (weight < 0 ? "−" : "+") + Math.abs(weight).toFixed(2);
   const list = strongest.map(word => `${word.text} ${signed(word.weight)}`).join(", ");
   const cut = why.cut ? ` The end of the text, ${counted(why.cut, "token", "tokens")}, was not read: the model's window is full.` : "";
   $("strongest").textContent = (list && `Strongest: ${list}.`) + cut;
   $("why").hidden = !why.words.length;
   $("why").classList.remove("stale");
-}
-
-/** The text, each word marked. Places are counted in characters, and a string in JavaScript in halves of some. */
-function coloured(text, words, most) {
-  const characters = Array.from(text), made = [];
-  let at = 0;
-  for (const word of words) {
-    if (word.start < at) continue;
-    made.push(characters.slice(at, word.start).join(""));
-    const mark = element("mark", word.weight < 0 ? "against" : "for", characters.slice(word.start, word.end).join(""));
-    mark.style.setProperty("--w", (Math.abs(word.weight) / most).toFixed(3));
-    mark.title = `${word.weight < 0 ? "−" : "+"}${Math.abs(word.weight).toFixed(2)}`;
-    made.push(mark);
-    at = word.end;
-  }
-  made.push(characters.slice(at).join(""));
-  return made;
 }
 
 // --- many texts -----------------------------------------------------------------------------------------------------
@@ -307,29 +228,36 @@ async function goOn() {
 
 // --- the page -------------------------------------------------------------------------------------------------------
 
-function element(kind, name, text) {
-  const made = document.createElement(kind);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text ?? "";
-  return made;
-}
-
 function choose(name) {
   model = info.models.find(one => one.name === name);
-  const classifies = model.kind === "classifier";
+  const classifies = model.kind === "classifier", compares = model.kind === "study";
   $("one").hidden = $("many").hidden = !classifies;
-  $("go-on").hidden = classifies;
-  $("name").textContent = document.title = model.name;
-  document.title += " – headstart";
-  const facts = [classifies ? counted(model.labels.length, "label", "labels") : "a causal language model",
-    counted(model.parameters, "parameter", "parameters"), `reads ${counted(model.window, "token", "tokens")}`];
-  $("facts").textContent = facts.join(" · ");
+  $("go-on").hidden = classifies || compares;
+  $("study").hidden = !compares;
+  $("name").textContent = model.title.replaceAll(" %", "\u00a0%");
+  document.title = `${model.title} – headstart`;
+  $("facts").textContent = facts(model).join(" · ");
+  if (compares) return showStudy(model);
   $("length").max = info.limits.new_tokens;
   for (const [id, target] of [["examples", "text"], ["prompts", "prompt"]]) {
     $(id).hidden = !model.examples.length;
     $(id).replaceChildren(...model.examples.map(example => exampleButton(example, target)));
   }
   if (classifies) { $("bars").replaceChildren(); clear(); takeTable(table && { ...table }, ""); changed(); }
+}
+
+function facts(one) {
+  const named = one.name === one.title ? [] : [one.name];
+  const labels = counted(one.labels.length, "label", "labels");
+  if (one.kind === "study") return [...named, labels, counted(new Set(one.arms.map(arm => arm.name)).size, "arm", "arms")];
+  const kind = one.kind === "classifier" ? labels : "a causal language model";
+  return [...named, kind, counted(one.parameters, "parameter", "parameters"), `reads ${counted(one.window, "token", "tokens")}`];
+}
+
+/** What a model is called in the list: its title, and its name too where two have the same title. */
+function called(one) {
+  const same = info.models.filter(other => other.title === one.title).length > 1;
+  return same && one.title !== one.name ? `${one.title} (${one.name})` : one.title;
 }
 
 function exampleButton(example, target) {
@@ -357,7 +285,7 @@ async function begin() {
   $("trouble").textContent = "";
   $("version").textContent = info.version;
   $("choice").hidden = info.models.length < 2;
-  $("model").replaceChildren(...info.models.map(one => new Option(one.name, one.name)));
+  $("model").replaceChildren(...info.models.map(one => new Option(called(one), one.name)));
   choose(info.models[0].name);
 }
 
@@ -365,7 +293,7 @@ $("text").addEventListener("input", changed);
 $("second").addEventListener("input", changed);
 $("pair").addEventListener("toggle", () => { if ($("second").value) changed(); });
 $("model").addEventListener("change", event => choose(event.target.value));
-$("lock").addEventListener("submit", event => { event.preventDefault(); token = $("token").value; begin(); });
+$("lock").addEventListener("submit", event => { event.preventDefault(); useToken($("token").value); begin(); });
 $("classify").addEventListener("click", classifyAll);
 $("stop").addEventListener("click", () => job?.abort());
 $("download").addEventListener("click", download);
@@ -381,4 +309,5 @@ for (const kind of ["dragleave", "drop"]) {
   document.addEventListener(kind, event => { event.preventDefault(); $("drop").classList.remove("over"); });
 }
 $("drop").addEventListener("drop", event => { if (event.dataTransfer.files[0]) takeFile(event.dataTransfer.files[0]); });
+beginStudy();
 begin();
