@@ -107,10 +107,14 @@ def test_arms_of_a_seed_see_the_same_texts_and_the_same_budget(done: tuple[Path,
     assert steps == {20: {9}, 120: {30}}  # 3 steps an epoch: three epochs reach the least steps
 
 
-def test_weights_are_kept_of_the_first_seed_on_all_labels(done: tuple[Path, Comparison]) -> None:
+def test_models_are_kept_of_the_first_seed_with_every_budget(done: tuple[Path, Comparison]) -> None:
     folder, _ = done
     kept = {path.parent.name.rsplit("-", 1)[0] for path in folder.glob("runs/*/model")}
-    assert kept == {"scratch-120-seed0", "frozen-120-seed0", "full-120-seed0"}
+    assert kept == {f"{arm}-{labels}-seed0" for arm in ("scratch", "frozen", "full") for labels in (20, 120)}
+    assert {path.parent.name.rsplit("-", 1)[0] for path in folder.glob("runs/*/linear.safetensors")} == {
+        "tfidf-20-seed0",
+        "tfidf-120",
+    }
     load(next(folder.glob("runs/full-120-seed0-*")) / "model")
 
 
