@@ -1,0 +1,98 @@
+"""The bases that ship: each opens by its name, is what its card says, and is small enough."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from headstart import bases
+from headstart.checkpoints.exchange import open_model
+from headstart.checkpoints.folder import read_safetensors
+from headstart.use.language_model import LanguageModel
+
+ROOT = Path(__file__).parents[2]
+MASKED = {"masked", "masked+next-sentence"}
+SECTIONS = (
+    "Language",
+    "Data",
+    "Training",
+    "Tokens seen",
+    "Good for",
+    "Not good for",
+    "Known weaknesses",
+    "Licence",
+)
+each = pytest.mark.parametrize("name", bases.shipped())
+
+
+def test_one_ships_at_least_and_every_folder_has_its_digests() -> None:
+    folders = {path.parent.name for path in bases.HERE.glob("*/config.json")}
+    assert folders == set(bases.shipped()) != set()
+    listed = {line.split()[1] for line in (bases.HERE / bases.SUMS).read_text().splitlines()}
+    files = {str(path.relative_to(bases.HERE)) for name in folders for path in (bases.HERE / name).iterdir()}
+    assert files == listed | {f"{name}/{bases.CARD}" for name in folders}
+
+
+@each
+def test_it_opens_by_its_name_anywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = open_model(name)
+    assert base.tokenizer is not None
+    assert base.tokenizer.size == base.model.config.vocabulary
+    text = "Un roman qui se lit d'une traite, à l'ombre d'un été."
+    assert base.tokenizer.decode(base.tokenizer.encode(text)) == text
+
+
+@each
+def test_it_is_small_enough_to_ship_and_in_bf16(name: str) -> None:
+    folder = bases.installed(name)
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 35_000_000
+    assert {tensor.dtype for tensor in read_safetensors(folder / "model.safetensors").values()} == {torch.bfloat16}
+
+
+@each
+def test_its_card_is_whole_and_has_the_numbers_of_the_model(name: str) -> None:
+    card = (bases.installed(name) / bases.CARD).read_text(encoding="utf-8")
+    assert card.startswith(f"# {name}: ")
+    titles = re.findall(r"^\*\*(.+?)\.?\*\*", card, re.MULTILINE)
+    assert [title for title in titles if title in SECTIONS] == [*SECTIONS]
+    model = open_model(name).model
+    assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in card
+    for size in ("vocabulary", "width", "layers"):
+        number = getattr(model.config, size)
+        assert f"{size} {number:,}" in card or f"{number} {size}" in card, size
+
+
+@each
+def test_it_writes_or_fills_gaps_if_it_has_its_head(name: str) -> None:
+    base = LanguageModel.load(name)
+    kind = None if base.model.head_config is None else base.model.head_config.kind
+    if kind in MASKED:
+        (filled,) = base.fill("Il faut baisser les [MASK] et les taxes.")
+        assert "impôts" in {candidate.text.split()[4] for candidate in filled.candidates}
+    elif kind == "next-token":
+        assert base.generate("Il faut baisser les impôts", max_tokens=3)
+
+
+@pytest.mark.slow
+def test_what_is_installed_has_it(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"]
+    subprocess.run([*command, str(tmp_path), str(tmp_path)], check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < 50_000_000
+    packed = zipfile.ZipFile(wheel).namelist()
+    files = [bases.HERE / bases.SUMS, *(path for name in bases.shipped() for path in (bases.HERE / name).iterdir())]
+    assert {f"headstart/{path.relative_to(bases.HERE.parent)}" for path in files} <= set(packed)
+    recipes = {path.name for path in (ROOT / "recipes").glob("base*")}
+    assert recipes == {Path(name).name for name in packed if "/share/headstart/recipes/" in name}
