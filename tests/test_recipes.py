@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import os
 import subprocess
@@ -50,6 +51,9 @@ def test_from_raw_text_to_a_base(name: str, texts: Path, tmp_path: Path) -> None
     assert base.model.head_config == (None if name == "lab-fr" else MaskedConfig())
     assert base.tokenizer is not None
     assert base.model.config.width == 32
+    pretraining = json.loads((out / name / "pretraining.json").read_text())
+    assert pretraining.items() >= json.loads((out / f"{name}-run" / "result.json").read_text()).items()
+    assert (pretraining["steps"], pretraining["seconds"] > 0) == (2, True)
     assert all(tensor.element_size() == 2 for tensor in read_safetensors(out / name / "model.safetensors").values())
     again = recipe(name, texts, out, "--", *TINY)
     assert (again.returncode, again.stderr) == (

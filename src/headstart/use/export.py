@@ -8,7 +8,8 @@
     hf          a `transformers` folder
     lab         the lab's .pt file
     base        a headstart folder for others to start from, in bf16: the backbone and the tokenizer, and the
-                language-model head where it is tied to the embedding and so costs next to nothing
+                language-model head where it is tied to the embedding and so costs next to nothing;
+                from a run, pretraining.json has its scores
 
 An export is compared with the original before it takes its name. In float32 no log-probability of a valid text may
 differ by more than 1e-4; in int8 accuracy on valid may fall by a tolerance; `hf` and `lab` are read back, and every
@@ -32,16 +33,17 @@ from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write_files
 from headstart.checkpoints.lab import read_lab, write_lab
 from headstart.config import ClassifierConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
-from headstart.files import new_file, new_folder
+from headstart.files import new_file, new_folder, write_json
 from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Example, Examples, Text, read_examples
 from headstart.runs.predictions import read_scored
-from headstart.runs.run import PREDICTIONS
+from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.use.classifier import TextClassifier
 from headstart.use.onnx import MODEL, OnnxClassifier, require_onnx, write_onnx
 
 Form = Literal["onnx", "onnx-int8", "hf", "lab", "base"]
+PRETRAINING = "pretraining.json"  # in a base that was exported from its run: the scores, steps, tokens and seconds
 EXACT = 1e-4  # largest difference of a log-probability in float32, where sums are taken in another order
 TIMED = 25  # texts that are predicted one at a time, to measure the latency
 
@@ -157,6 +159,9 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
     base = Checkpoint(model, tokenizer=checkpoint.tokenizer)
     with new_folder(out) as unfinished:
         write_files(base, unfinished, dtype=torch.bfloat16)
+        run = RunFolder(source)
+        if run.done and run.settings().get("study") == "pretrain":
+            write_json(unfinished / PRETRAINING, {**run.result_json(), "seconds": run.manifest().seconds})
         _check_tensors(base.model, load(unfinished).model, rounded=torch.bfloat16)
     parameters = sum(p.numel() for p in model.parameters())
     kept = "without a head" if model.head_config is None else f"with its {model.head_config.kind} head"
