@@ -21,7 +21,7 @@ import torch
 
 import headstart
 from headstart.checkpoints.folder import Checkpoint, load, read_safetensors, save
-from headstart.config import Activation, Direction, NextTokenConfig, Norm, Pool, Positions
+from headstart.config import Activation, Direction, MaskedConfig, NextTokenConfig, Norm, Pool, Positions
 from headstart.config import ClassifierConfig as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
 from headstart.model.model import Model
@@ -451,7 +451,7 @@ def test_a_tensor_that_came_back_changed_is_refused(
 # --- a base ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_base_is_the_backbone_rounded_to_bf16(base: Path, tmp_path: Path) -> None:
+def test_a_base_is_the_model_with_its_tied_head_rounded_to_bf16(base: Path, tmp_path: Path) -> None:
     made = export(base, tmp_path / "out", "base")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "config.json",
@@ -459,17 +459,17 @@ def test_a_base_is_the_backbone_rounded_to_bf16(base: Path, tmp_path: Path) -> N
         "tokenizer.json",
     ]
     before, after = load(base), load(tmp_path / "out")
-    assert after.model.head_config is None
+    assert after.model.head_config == before.model.head_config == MaskedConfig()
     assert after.model.config == before.model.config
     assert before.tokenizer is not None and after.tokenizer is not None
     assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
     stored = read_safetensors(tmp_path / "out" / "model.safetensors")
-    assert stored.keys() == {name for name in before.model.state_dict() if name.startswith("backbone.")}
+    assert stored.keys() == before.model.state_dict().keys()
     for name, tensor in stored.items():
         assert tensor.dtype == torch.bfloat16
         assert tensor.equal(before.model.state_dict()[name].bfloat16())
-    parameters = sum(p.numel() for p in before.model.backbone.parameters())
-    assert made.what == f"a headstart backbone of {parameters:,} parameters, to start from"
+    parameters = sum(p.numel() for p in before.model.parameters())
+    assert made.what == f"a headstart base of {parameters:,} parameters, with its masked head"
 
 
 def test_a_classifier_s_run_gives_a_base_without_its_labels(trained: Path, tmp_path: Path) -> None:
