@@ -105,6 +105,15 @@ def test_a_matrix_shows_shares_of_each_true_class() -> None:
     assert "neg taken for pos: 3 of 12" in svg
 
 
+def test_names_of_many_classes_stand_on_end_and_are_whole() -> None:
+    labels = [f"question {k}" for k in range(12)]
+    counts = [[10 if i == j else 1 for j in range(12)] for i in range(12)]
+    drawn = str(charts.matrix("Confusion", labels, counts))
+    assert drawn.count("rotate(-90)") == 12
+    assert all(drawn.count(f">{label}<") == 2 for label in labels)
+    assert "rotate" not in str(charts.matrix("Confusion", ["no", "yes"], [[3, 1], [1, 3]]))
+
+
 def test_names_that_tags_are_made_of_stay_names() -> None:
     evil = '<script>alert("x")</script>'
     series = [Series(evil, Look(0), ((1, 0.5),))]

@@ -48,12 +48,12 @@ def test_the_sections_in_their_order(books: Path) -> None:
     outline = Outline(render(read([books])))
     assert outline.found["h1"][0].startswith("Use the fine-tuned model")
     assert outline.found["h2"] == [
+        "Label budgets",
         "Final accuracy",
         "Differences",
         "Class by class",
         "What was tuned",
         "Accuracy by epoch",
-        "Label budgets",
         "Confusion",
         "The most confident mistakes",
         "Reliability",
@@ -64,6 +64,38 @@ def test_the_sections_in_their_order(books: Path) -> None:
         "Settings",
         "To run it again",
     ]
+
+
+def test_the_label_curve_comes_first_and_once(books: Path, five: Path) -> None:
+    page = render(read([books]))
+    curve = 'aria-label="Accuracy by number of labels"'
+    assert page.count(f'<svg viewBox="0 0 360 220" role="img" {curve}') == 1
+    assert page.index("<h1>") < page.index(curve) < page.index('class="verdict"') < page.index("<h2>")
+    without = render(read([five]))
+    assert without.index("<h1>") < without.index('aria-label="Accuracy on test of each arm"') < without.index("<h2>")
+
+
+def test_every_title_is_within_90_characters(books: Path, tuned: Path, tmp_path: Path) -> None:
+    older = Path(shutil.copytree(books, tmp_path / ("a-study-with-a-name-" * 6)))
+    comparison = json.loads((older / "comparison.json").read_text())
+    del comparison["title"]
+    (older / "comparison.json").write_text(json.dumps(comparison))
+    many = {name: [0.1, 0.2] for name in ("lr", "weight_decay", "token_dropout", "backbone_dropout")}
+    searched = make_sweep(tmp_path / "searched", many)
+    bases = [make_pretraining(tmp_path / f"a-base-with-a-long-name-{k}") for k in range(5)]
+    for paths in ([books], [older], [tuned], [searched], bases):
+        page = render(read(paths))
+        title = re.findall("<title>(.*?)</title>", page)[0]
+        [headline] = Outline(page).found["h1"]
+        assert 0 < len(title) <= 90 and 0 < len(headline) <= 90
+    assert "a-study-with-a-name" in Outline(render(read([older]))).found["h1"][0]
+    assert "<p><strong>Use the fine-tuned model.</strong>" in render(read([older]))  # the verdict is whole
+
+
+def test_the_most_frequent_label_has_no_matrix(books: Path) -> None:
+    page = render(read([books]))
+    assert 'aria-label="Confusion of tfidf"' in page and 'aria-label="Reliability of tfidf"' in page
+    assert "Confusion of majority" not in page and "Reliability of majority" not in page
 
 
 def test_a_section_without_data_is_left_out(books: Path, five: Path, tmp_path: Path) -> None:
@@ -274,9 +306,11 @@ def test_a_sweep_begins_with_its_best_trial(tuned: Path) -> None:
     number = 1 + found.trials.index(best)
     outline = Outline(page)
     assert outline.found["h1"] == [
-        f"Best on valid is trial {number} of 12, with learning rate 0.0001, batch size {best.settings['batch_size']} "
-        f"and mode {best.settings['mode']}: {best.valid['accuracy']:.3f} on valid, {best.test['accuracy']:.3f} on test."
+        f"Best on valid is trial {number} of 12: accuracy {best.valid['accuracy']:.3f}, "
+        f"and {best.test['accuracy']:.3f} on test"
     ]
+    chosen = f"learning rate 0.0001, batch size {best.settings['batch_size']} and mode {best.settings['mode']}"
+    assert f"<strong>The best trial has {chosen}.</strong>" in page
     assert "<p>12 trials: 9 done, 1 failed, 2 pruned.</p>" in page and "the highest of 9 on valid" in page
     assert outline.found["h2"] == ["Trials", "Setting by setting", "Settings", "To run it again"]
     assert f"headstart sweep {tuned}/study.toml --out {tuned}-again" in page
@@ -324,7 +358,7 @@ def test_the_settings_that_all_trials_share_are_told(tuned: Path) -> None:
 
 def test_a_sweep_without_a_score_has_a_page(tmp_path: Path) -> None:
     page = render(read([make_sweep(tmp_path / "none", {"lr": [1.0, 2.0]}, failed=2)]))
-    assert Outline(page).found["h1"] == ["No trial has a score on valid."]
+    assert Outline(page).found["h1"] == ["No trial has a score on valid"]
     assert "<svg" not in page and "2 trials: 2 failed." in page
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headstart.report import charts
-from headstart.report.blocks import METRICS, Beside, Block, Figure, Gallery, Section, Table, Words, estimate, thinned
+from headstart.report.blocks import METRICS, Beside, Block, Figure, Section, Table, Words, estimate, thinned
 from headstart.report.charts import Row, Series
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Run, Study, mean_and_range
@@ -39,13 +39,13 @@ def by_epoch(study: Study) -> Section | None:
     rows = tuple((f"{e:.4g}", *(estimate(curve.get(e)) for curve in curves.values())) for e in thinned(epochs))
     head = (">epoch", *(f">{name}" for name in curves))
     table = Table(head, rows, folded="The numbers: mean, lowest to highest seed")
-    caption = "Each line is the mean over seeds; its band runs from the lowest seed to the highest."
-    if len(series) > len(curves):
-        caption += " A baseline has no epochs: its line is level."
     words = "How well each arm does on valid while it trains. Test is not looked at."
     if "best" in _kept(study):
         words = words.replace("Test", "What is kept of a run is chosen here; test")
-    return Section("Accuracy by epoch", (Beside(Figure(svg, caption, table), (Words(words),)),))
+    words += " Each line is the mean over seeds; its band runs from the lowest seed to the highest."
+    if len(series) > len(curves):
+        words += " A baseline has no epochs: its line is level."
+    return Section("Accuracy by epoch", (Beside(Figure(svg), (Words(words), table)),))
 
 
 def _kept(study: Study) -> set[str]:
@@ -86,10 +86,13 @@ def final(study: Study) -> Section:
         tables.append(_score_table(arms, lambda arm: arm.leak_free or {}, caption))
     seeds = _seeds_table(study, arms)
     words, cost = Words(_about_scores(study)), _cost_figure(study)
-    shown: tuple[Block, ...] = (Beside(cost or final_figure(study), (words,)),)
-    if cost and comparison.curves:  # without curves every arm's accuracy is at the top of the page already
-        shown = (words, Gallery((replace(final_figure(study), caption="Accuracy"), replace(cost, caption="Cost"))))
-    return Section("Final accuracy", (*shown, *tables, *([seeds] if seeds else [])))
+    by_seed: tuple[Block, ...] = (seeds,) if seeds else ()
+    if not comparison.curves:  # every arm's accuracy is at the top of the page already
+        return Section("Final accuracy", (Beside(cost or final_figure(study), (words,)), *tables, *by_seed))
+    first = Beside(final_figure(study), (words,))
+    if cost is not None:
+        by_seed = (Beside(cost, (seeds,)),) if seeds else (cost,)
+    return Section("Final accuracy", (first, *tables, *by_seed))
 
 
 def _about_scores(study: Study) -> str:

@@ -68,6 +68,14 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Words and tables side by side where there is room, else below each other."""
+
+    kind: ClassVar[str] = "columns"
+    columns: tuple[tuple[Words | Table, ...], ...]
+
+
+@dataclass(frozen=True)
 class Gallery:
     kind: ClassVar[str] = "gallery"
     figures: tuple[Figure, ...]
@@ -94,7 +102,7 @@ class Code:
     folded: str = ""
 
 
-Block = Words | Table | Figure | Beside | Gallery | Mistakes | Findings | Code
+Block = Words | Table | Figure | Beside | Columns | Gallery | Mistakes | Findings | Code
 
 
 @dataclass(frozen=True)

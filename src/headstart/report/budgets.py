@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headstart.report import charts
-from headstart.report.blocks import Beside, Figure, Section, Table, Words, estimate
+from headstart.report.blocks import Columns, Figure, Section, Table, Words, estimate
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Study
-from headstart.runs.comparison import Estimate, WorthResult
+from headstart.runs.comparison import Estimate
 from headstart.studies.labels_saved import label_worth
 
 
@@ -23,6 +23,7 @@ def budget_figure(study: Study) -> Figure:
 
 
 def budgets(study: Study) -> Section | None:
+    """The numbers of the figure at the top of the page, and what labels are worth."""
     comparison = study.comparison
     if not comparison.curves:
         return None
@@ -35,15 +36,5 @@ def budgets(study: Study) -> Section | None:
         Words(about),
         *(Words(f"{label_worth(each, each.arm, each.reference)}.") for each in comparison.worth),
     ]
-    tables = [Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")]
-    if comparison.worth:
-        worth = tuple((w.arm, f"{w.budget:,}", w.reference, _labels(w)) for w in comparison.worth)
-        head = ("arm", ">with labels", "does as well as", ">with at least")
-        tables.append(Table(head, worth, "What labels are worth"))
-    return Section("Label budgets", (Beside(budget_figure(study), tuple(words)), *tables))
-
-
-def _labels(worth: WorthResult) -> str:
-    if worth.low is None:
-        return "not known"
-    return f"more than {worth.low:,.0f}" if worth.beyond else f"{worth.low:,.0f}"
+    table = Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")
+    return Section("Label budgets", (Columns(((table,), tuple(words))),))

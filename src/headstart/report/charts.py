@@ -27,6 +27,7 @@ COLOURS = 6
 DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2")  # fewer than colours, so that a pair comes back after thirty
 NEUTRAL_DASHES = ("1 3", "5 4")
 MANY = 4  # bands; more of them are drawn lighter, or they would be mud
+ROOM = 76.0  # for the name of a class in a matrix
 FEW = 8  # values of a setting that are all named
 
 
@@ -300,19 +301,25 @@ def _beside(rows: Sequence[Row], left: float, drawn: list[Markup]) -> Iterator[t
 
 def matrix(name: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
     """Rows are what is true, columns what was predicted; a cell is as dark as its share of the row."""
-    named = max(width_of(cut(label, 64)) for label in labels)
+    named = max(width_of(cut(label, ROOM)) for label in labels)
     left = 8 + named
     wide = min(52.0, max(40.0, named + 4), (WIDTH - 16 - left) / len(labels))
     high = min(wide, 36.0)
-    top = 32.0
+    upright = named > wide - 2  # names that would be cut to two letters stand on end
+    top = 32.0 + (named - TEXT if upright else 0)
     unit = " %" if wide >= 36 else ""
     drawn = [
         _label("predicted", left + wide * len(labels) / 2, 10, "middle", "axis"),
         _label("true", left - 6, top - 6, "end", "axis"),
     ]
     for k, label in enumerate(labels):
-        drawn.append(_label(label, left + wide * (k + 0.5), top - 6, "middle", room=wide - 2))
-        drawn.append(_label(label, left - 6, top + high * (k + 0.5) + 3.5, "end", room=64))
+        centre = left + wide * (k + 0.5)
+        if upright:
+            turned = f"translate({_n(centre + 3.5)} {_n(top - 5)}) rotate(-90)"
+            drawn.append(tag("g", _label(label, 0, 0, room=ROOM), transform=turned))
+        else:
+            drawn.append(_label(label, centre, top - 6, "middle", room=wide - 2))
+        drawn.append(_label(label, left - 6, top + high * (k + 0.5) + 3.5, "end", room=ROOM))
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             share = count / max(1, sum(row))

@@ -10,6 +10,7 @@ from headstart.report.blocks import (
     METRICS,
     Beside,
     Cell,
+    Columns,
     Figure,
     Gallery,
     Section,
@@ -89,8 +90,8 @@ def by_class(study: Study) -> Section | None:
     )
     few = len(study.comparison.class_names) <= MOST_CLASSES
     figures = tuple(_class_figure(study, pair) for pair in study.by_class) if few else ()
-    tables = tuple(_class_table(pair, folded=not few) for pair in study.by_class)
-    return Section("Class by class", (Words(words), *((Gallery(figures),) if figures else ()), *tables))
+    tables = tuple((_class_table(pair, folded=not few),) for pair in study.by_class)
+    return Section("Class by class", (Words(words), *((Gallery(figures),) if figures else ()), Columns(tables)))
 
 
 def _class_table(pair: ByClass, *, folded: bool) -> Table:

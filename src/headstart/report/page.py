@@ -21,6 +21,8 @@ from headstart.report.answers import LONGEST
 from headstart.report.blocks import Figure, Section
 from headstart.report.html import environment
 from headstart.report.records import Records, read
+from headstart.studies.verdict import LONGEST_TITLE
+from headstart.studies.words import shortened
 from headstart.version import __version__
 from headstart.wording import parts_of
 
@@ -54,9 +56,8 @@ def render(records: Records) -> str:
 def _parts(records: Records) -> list[Part]:
     parts: list[tuple[str, tuple[str, ...], Figure | None, list[Section]]] = []
     for study in records.studies:
-        title, paragraphs = study.comparison.title, study.comparison.verdict
-        verdict = (title, *paragraphs) if title else paragraphs or (f"{study.name}: {sections.summary(study)}.",)
-        verdict += study.comparison.notes
+        comparison = study.comparison
+        verdict = (sections.headline(study), *comparison.verdict, *comparison.notes)
         kicker = f"{study.name} · {sections.summary(study)}"
         parts.append((kicker, verdict, sections.main_figure(study), sections.study_sections(study)))
     for trials in records.sweeps:
@@ -73,7 +74,7 @@ def _parts(records: Records) -> list[Part]:
         counted = ((each.name, each.run.parameters) for each in records.pretraining)
         section = pretraining.parameters((name, count) for name, count in counted if count is not None)
         pretrained += [] if section is None else [section]
-        parts.append(("pretraining", (f"Pretraining: {names}",), None, pretrained))
+        parts.append(("pretraining", (shortened(f"Pretraining: {names}", LONGEST_TITLE),), None, pretrained))
     return [
         Part(kicker, verdict[0], verdict[1:], figure, tuple(zip(_names(contents, number), contents, strict=True)))
         for number, (kicker, verdict, figure, contents) in enumerate(parts, start=1)

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from headstart.report import charts
 from headstart.report.blocks import Figure, Gallery, Mistakes, Section, Table, Words
 from headstart.report.looks import looks_of
-from headstart.report.records import Study
+from headstart.report.records import Arm, Study
 
 MOST_CLASSES = 12  # that a matrix is drawn for
 
 
+def _telling(study: Study) -> list[Arm]:
+    """Without the most frequent label, which is always the same answer; unless there is nothing else."""
+    return [arm for arm in study.arms if arm.result.name != "majority"] or list(study.arms)
+
+
 def confusion(study: Study) -> Section | None:
     class_names = study.comparison.class_names
-    matrices = {arm.result.name: arm.confusion for arm in study.arms if arm.confusion is not None}
+    matrices = {arm.result.name: arm.confusion for arm in _telling(study) if arm.confusion is not None}
     if not matrices:
         return None
     words = f"What each class of {study.split} was taken for, over all runs of an arm, in percent of the true class."
@@ -69,7 +74,7 @@ def reliability(study: Study) -> Section | None:
                 folded="The numbers",
             ),
         )
-        for arm in study.arms
+        for arm in _telling(study)
         if arm.bins
     )
     if not figures:

@@ -28,7 +28,7 @@ def doctor(study: Study) -> Section | None:
         )
         for split in report["splits"]
     )
-    head = ("split", ">rows", "labels", ">words: median", ">95th of 100", ">longest")
+    head = ("split", ">rows", "~labels", ">words: median", ">95th of 100", ">longest")
     unexamined = (each.partition(":")[0] for each in report["unexamined"])  # without the option to add
     findings = Findings(tuple(report["findings"]), tuple(unexamined))
     return Section("What the doctor found in the data", (Table(head, rows), findings))

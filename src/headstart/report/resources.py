@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headstart.report import charts
-from headstart.report.blocks import Figure, Gallery, Section, Table, Words, memory_unit, three_digits
+from headstart.report.blocks import Beside, Figure, Gallery, Section, Table, Words, memory_unit, three_digits
 from headstart.report.charts import Row
 from headstart.report.looks import looks_of
 from headstart.report.pretraining import parameters
@@ -58,7 +58,11 @@ def time_and_memory(study: Study) -> Section | None:
         "later one cannot show less than an earlier one."
     )
     table = Table(("arm", *(f">{column}" for column in columns)), cells)
-    return Section("Time and memory", (Words(words), Gallery(tuple(figures)), table))
+    if len(figures) % 2 == 0:
+        return Section("Time and memory", (Words(words), Gallery(tuple(figures)), table))
+    *pairs, last = figures  # the table fills the place beside an odd one
+    above = (Gallery(tuple(pairs)),) if pairs else ()
+    return Section("Time and memory", (Words(words), *above, Beside(last, (table,))))
 
 
 def _memory(run: Run, kind: str, scale: float) -> float | None:

@@ -16,12 +16,19 @@ from headstart.report.recipe import doctor, rerun, settings
 from headstart.report.records import Study
 from headstart.report.resources import parameters_section, time_and_memory
 from headstart.report.tuning import tuning
+from headstart.studies.verdict import LONGEST_TITLE
+from headstart.studies.words import shortened
 from headstart.wording import plural
 
 
 def main_figure(study: Study) -> Figure:
     """The label-budget curve where there is one, else every arm's final accuracy."""
     return budget_figure(study) if study.comparison.curves else final_figure(study)
+
+
+def headline(study: Study) -> str:
+    """The verdict in a line; of an older comparison, which has none, what was compared."""
+    return study.comparison.title or shortened(f"{study.name}: {summary(study)}", LONGEST_TITLE)
 
 
 def summary(study: Study) -> str:
@@ -35,12 +42,12 @@ def summary(study: Study) -> str:
 def study_sections(study: Study) -> list[Section]:
     """Every section that this study has something for, in the order of the page."""
     makers: list[Callable[[Study], Section | None]] = [
+        budgets,  # their curve is at the top of the page
         final,
         differences,
         by_class,
         tuning,
         by_epoch,
-        budgets,
         confusion,
         mistakes,
         reliability,

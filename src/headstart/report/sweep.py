@@ -35,21 +35,22 @@ def summary(study: SweepStudy) -> str:
 
 def headline(study: SweepStudy) -> str:
     """The best trial and its scores."""
-    sweep = study.sweep
-    if sweep.best is None or sweep.best.valid is None:
-        return "No trial has a score on valid."
-    number = 1 + sweep.trials.index(sweep.best)
-    chosen = listed([f"{setting_name(name)} {setting_value(sweep.best.settings[name])}" for name in sweep.swept])
-    scores = f"{sweep.best.valid['accuracy']:.3f} on valid"
-    scores += f", {sweep.best.test['accuracy']:.3f} on test" if sweep.best.test else ""
-    return f"Best on valid is trial {number} of {len(sweep.trials)}, with {chosen}: {scores}."
+    best = study.sweep.best
+    if best is None or best.valid is None:
+        return "No trial has a score on valid"
+    scores = f"accuracy {best.valid['accuracy']:.3f}"
+    scores += f", and {best.test['accuracy']:.3f} on test" if best.test else ""
+    return f"Best on valid is trial {1 + study.sweep.trials.index(best)} of {len(study.sweep.trials)}: {scores}"
 
 
 def verdict(study: SweepStudy) -> tuple[str, ...]:
-    """How far the best trial's scores can be trusted, and what became of them all."""
+    """The settings of the best trial, how far its scores can be trusted, and what became of them all."""
     sweep = study.sweep
     done = sum(trial.valid is not None for trial in sweep.trials)
     sentences = []
+    if sweep.best is not None and sweep.best.valid is not None:
+        named = [f"{setting_name(name)} {setting_value(sweep.best.settings[name])}" for name in sweep.swept]
+        sentences.append(f"**The best trial has {listed(named)}.**")
     if sweep.best is not None and done > 1:
         test = "the score on test had no part in the choice" if sweep.best.test else "there is no test beside it"
         sentences.append(f"It was chosen as the highest of {done} on valid, so its score there flatters it; {test}.")

@@ -42,7 +42,9 @@ def tuning(study: Study) -> Section | None:
             "chosen: scores on different numbers of texts cannot be compared."
         )
     head = ("arm", "~chosen", ">held-out accuracy", ">tried", ">as good", ">seconds", "~notes")
-    summary = Table(head, tuple(_summary(name, each) for name, each in arms.items()))
+    rows = tuple(_summary(name, each) for name, each in arms.items())
+    noted = len(head) if any(each.notes for each in arms.values()) else len(head) - 1
+    summary = Table(head[:noted], tuple(row[:noted] for row in rows))
     figures = tuple(_figure(name, each) for name, each in arms.items() if len(_learning_rates(each)) > 1)
     blocks: list[Block] = [Words(words), summary, *([Gallery(figures)] if figures else [])]
     return Section("What was tuned", (*blocks, *(_trials(name, each) for name, each in arms.items() if each.tried)))
