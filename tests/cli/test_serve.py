@@ -89,7 +89,7 @@ def test_a_token_from_the_environment(folder: Path, served: dict[str, Any], monk
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "there is no folder nowhere: give a run folder or a model folder, or NAME=FOLDER"),
+        (["nowhere"], "there is no folder nowhere here, and no base of that name ships"),
         (["FOLDER", "--limit", "txts=3"], "unknown setting 'txts': did you mean 'texts'?"),
         (["FOLDER", "--limit", "texts=0"], "texts is 0, and must be at least 1"),
         (["FOLDER", "--token", ""], "a token is of printable ASCII"),
