@@ -12,7 +12,8 @@ import sys
 import typer
 
 from headstart.cli.bases import bases_command
-from headstart.cli.compare import compare_command, demo_command, report_command
+from headstart.cli.compare import compare_command, report_command
+from headstart.cli.demo import demo_command
 from headstart.cli.doctor import doctor
 from headstart.cli.explain import explain_command
 from headstart.cli.models import export_model, import_model, params

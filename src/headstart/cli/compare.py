@@ -1,23 +1,20 @@
-"""`headstart compare`, arms × seeds × label budgets and a verdict in words; `demo`, one of what ships; `report`."""
+"""`headstart compare`, arms × seeds × label budgets and a verdict in words; `report`, a page of it."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headstart import demo
 from headstart.cli import options
 from headstart.cli.console import console, log, print_json, silent, table
 from headstart.cli.imports import heavy_imports
-from headstart.errors import CheckpointError, HeadstartError
 from headstart.parallel import cores
-from headstart.studies.recipes import default_folder, read_settings
+from headstart.studies.recipes import default_folder
 from headstart.studies.settings import CompareSettings
 from headstart.wording import parts_of, two_digits
 
@@ -26,15 +23,20 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from headstart.runs.comparison import Comparison
-
-OPENING = (
-    "a classifier of answers in French, trained from scratch, on a frozen base and with every weight of the base,\n"
-    "three seeds each, beside two baselines: some minutes; Ctrl-C ends it, and the same command goes on from there"
-)
+    from headstart.studies.study import Study
 
 
-def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: bool, opening: str = "") -> None:
-    """Do the runs that are not done yet; then print the tables and the verdict, and write the report."""
+def run_comparison(
+    settings: CompareSettings,
+    out: Path,
+    quiet: bool,
+    as_json: bool,
+    opened: Callable[[Study], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Do the runs that are not done yet; then print the tables and the verdict, and write the report.
+
+    `opened` gets the study before anything is trained, and is a context for the rest.
+    """
     from headstart.cli.progress import study_progress
     from headstart.studies.workers import default_jobs, start_fork_server
 
@@ -46,18 +48,17 @@ def run_comparison(settings: CompareSettings, out: Path, quiet: bool, as_json: b
     say = silent if quiet else log
     settings = replace(settings, jobs=settings.jobs or default_jobs(settings.device))
     study = open_study(settings, out, log=say)
-    if opening and not any(run.done for run in study.runs):
-        say(opening)
-    try:
-        with study_progress(study, quiet):
-            run_study(study)
-    except KeyboardInterrupt:
-        say(f"interrupted: what is done is in {out}, and the same command goes on from there")
-        raise
-    comparison = study.conclude()
-    from headstart.report.page import write_report
+    with opened(study):
+        try:
+            with study_progress(study, quiet):
+                run_study(study)
+        except KeyboardInterrupt:
+            say(f"interrupted: what is done is in {out}, and the same command goes on from there")
+            raise
+        comparison = study.conclude()
+        from headstart.report.page import write_report
 
-    write_report([out], out / "report.html")
+        write_report([out], out / "report.html")
     if as_json:
         print_json(comparison.to_json())
     elif not quiet:
@@ -76,15 +77,20 @@ compare_command = options.command(CompareSettings, options.LABELLED, [_OUT, opti
 
 def show(comparison: Comparison) -> None:
     """The tables and the verdict."""
-    from rich.text import Text
-
     screen = console()
-    tables = (scores_table(comparison, screen.width), differences_table(comparison), budgets_table(comparison))
+    tables = (budgets_table(comparison), scores_table(comparison, screen.width), differences_table(comparison))
     for rows in (*tables, tuning_table(comparison)):
         if rows.rows:
             screen.print(rows, "", sep="\n")
-    paragraphs = map(_emphasised, (*comparison.verdict, *comparison.notes))
-    screen.print(Text("\n\n").join(paragraphs), soft_wrap=not screen.is_terminal)
+    print_paragraphs([*comparison.verdict, *comparison.notes])
+
+
+def print_paragraphs(paragraphs: Sequence[str]) -> None:
+    """With an empty line between two; a terminal wraps them, and a pipe gets each as one line."""
+    from rich.text import Text
+
+    screen = console()
+    screen.print(Text("\n\n").join(map(_emphasised, paragraphs)), soft_wrap=not screen.is_terminal)
 
 
 def _emphasised(paragraph: str) -> Text:
@@ -101,6 +107,8 @@ def scores_table(comparison: Comparison, width: int) -> Table:
         kept = [k for k, name in enumerate(rows[0]) if name not in ("macro-F1", "calibration")]
         rows = [[row[k] for k in kept] for row in rows]
     (name, *columns), *arms = rows
+    if comparison.curves:
+        name = f"{name}, {max(arm.budget for arm in comparison.arms):,} labels"
     return table(name, *(f">{column}" for column in columns), rows=arms)
 
 
@@ -137,50 +145,15 @@ def tuning_table(comparison: Comparison) -> Table:
 
 
 def budgets_table(comparison: Comparison) -> Table:
-    """Accuracy on test by the number of labels."""
+    """Accuracy on test by the number of labels, the best with the fewest first."""
     budgets = sorted({arm.budget for arm in comparison.curves})
     rows = table("test, by labels", *(f">{budget:,}" for budget in budgets))
-    for name in dict.fromkeys(arm.name for arm in comparison.curves):
-        points = {arm.budget: arm.scores["accuracy"].value for arm in comparison.curves if arm.name == name}
-        rows.add_row(name, *(f"{points[budget]:.4f}" if budget in points else "" for budget in budgets))
+    points: dict[str, dict[int, float]] = {arm.name: {} for arm in comparison.curves}
+    for arm in comparison.curves:
+        points[arm.name][arm.budget] = arm.scores["accuracy"].value
+    for name, own in sorted(points.items(), key=lambda each: [-each[1].get(budget, 0.0) for budget in budgets]):
+        rows.add_row(name, *(f"{own[budget]:.4f}" if budget in own else "" for budget in budgets))
     return rows
-
-
-def demo_command(
-    out: Annotated[Path, typer.Option(help="The study folder: new, or that of an earlier demo.")] = Path(
-        "headstart-demo"
-    ),
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
-    """Compare scratch, frozen and full on short answers in French, from a small French base; both ship with headstart.
-
-    Three seeds of each, beside a linear model and the commonest class: some minutes on two CPU cores, and no network.
-    In a folder where it was interrupted it goes on; in one where it is done it shows the answer.
-    """
-    files = {"data": "train.csv", "valid": "valid.csv", "test": "test.csv"}
-    given = {name: str(demo.DEBAT / file) for name, file in files.items()}
-    given |= {"text": "text", "label": "label", "init": f"{demo.BASE.name}={demo.BASE}"}
-    try:
-        run_comparison(read_settings(CompareSettings, demo.RECIPE, given), out, quiet, as_json, OPENING)
-    except HeadstartError as error:
-        if str(demo.HERE) not in str(error):
-            raise
-        raise CheckpointError(f"{error} (it came with headstart: install that again)") from None
-    if not quiet and not as_json:
-        typer.echo(f"with your own texts and labels: {_next_command()}")
-
-
-def _next_command() -> str:
-    """The command that does the same with a user's own file, as it can be typed here."""
-    program = Path(sys.argv[0])
-    command = [_relative(program) if program.name == "headstart" else "headstart", "compare", "YOURS.csv"]
-    return shlex.join([*command, _relative(demo.RECIPE), "--init", _relative(demo.BASE)])
-
-
-def _relative(path: Path) -> str:
-    """A path from the current folder, where it is inside of it."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def report_command(

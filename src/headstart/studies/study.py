@@ -334,6 +334,6 @@ class Study:
                 yield f"{name} is missing: every trial failed ({tuning.tried[0].error})."
         if self.tuned is None:
             names = ", ".join(search.arm.name for search in self.searches)
-            yield f"Time was up before the settings of {names} were found: give more with --minutes."
+            yield f"Time was up before the settings of {names} were found: the same command again goes on from there."
         elif missing:
-            yield f"Time was up with {plural(len(missing), 'run')} to do: give more with --minutes, and they are done."
+            yield f"Time was up with {plural(len(missing), 'run')} to do: the same command again does them."
