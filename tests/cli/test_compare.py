@@ -86,6 +86,7 @@ def test_a_comparison_says_its_verdict_and_writes_its_page(place: Path, tmp_path
     assert re.search(r"^majority +1 ", found.stdout, re.M)
     assert "Use the linear model. It labels 100.0 % of the" in found.stdout and "**" not in found.stdout
     assert f"report: {tmp_path / 's' / 'report.html'}" in found.stdout
+    assert f"headstart serve {tmp_path / 's'}" in found.stderr
     assert "scratch, 40 labels, seed 1: valid 0." in found.stderr
     assert "(4 of 4 runs done)" in found.stderr
     page = (tmp_path / "s" / "report.html").read_text()

@@ -64,6 +64,7 @@ def run_comparison(
     elif not quiet:
         show(comparison)
         typer.echo(f"\nreport: {out / 'report.html'}")
+        say(f"to see what each arm says of a text of yours: headstart serve {shlex.quote(str(out))}")
 
 
 def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: bool) -> None:
