@@ -284,10 +284,11 @@ class TestCommand:
         assert isinstance(self.open(str(copied)), ServedStudy)
         assert "scratch, 40 labels is missing: its model was not kept" in capsys.readouterr().err
 
-    def test_a_run_is_called_by_what_it_is(self, study: Path, base: Path) -> None:
+    def test_a_run_is_called_by_what_it_is(self, study: Path, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
         [run] = study.glob("runs/full-120-seed0-*")
         title = f"Fine-tuned from {base.parent.name}, 120 labels, seed 0"
-        assert self.open(str(run)).info()["title"] == title
+        assert self.open(f"{run}/").info()["title"] == title
+        assert f"{run.name} is: {title}" in capsys.readouterr().err
         assert self.open(str(run)).info()["name"] == run.name
         named = self.open(f"mine={run}").info()
         assert (named["name"], named["title"]) == ("mine", "mine")

@@ -79,7 +79,7 @@ def serve_command(
             guarded = "a token is asked for" if token else open_to_all
             where = "all addresses of this machine" if address in ("0.0.0.0", "::") else f"the address {address}"
             log(f"headstart: listening on {where}, {guarded}")
-        typer.echo(f"http://{shown}:{actual}/  {', '.join(_called(model) for model in models)}  (Ctrl-C ends it)")
+        typer.echo(f"http://{shown}:{actual}/  {', '.join(model.name for model in models)}  (Ctrl-C ends it)")
         server = Server(models, limits, token)
         server.run(sockets=[listener])
     if server.batcher.busy:  # in a long model call, in a thread that the interpreter could not end without a crash
@@ -98,6 +98,8 @@ def _open(argument: str, device: str, limits: Limits, given: tuple[str, ...] | N
     if not (folder / STUDY).is_file():
         own = valid_examples(folder) if given is None and local else ()
         title = folder_title(folder) if name == folder.resolve().name else None  # a name that was given is for people
+        if title:
+            log(f"headstart: {name} is: {title}")
         return open_served(name, folder, device, given or own, title or name)
     kind = study_of(folder)
     if kind != "compare":
@@ -108,12 +110,6 @@ def _open(argument: str, device: str, limits: Limits, given: tuple[str, ...] | N
     for each in study.study.missing:
         log(f"headstart: {each.name}, {each.budget:,} labels is missing: {each.reason}")
     return study
-
-
-def _called(model: Served) -> str:
-    """Its name for requests, and what it is where the name does not say it."""
-    title = str(model.info()["title"])
-    return model.name if title == model.name else f"{model.name}: {title}"
 
 
 def named(argument: str) -> tuple[str, Path]:
