@@ -25,7 +25,7 @@ from headstart.errors import ConfigError, DataError, HeadstartError, TokenizerEr
 from headstart.store import plan, writer
 from headstart.store.encoder import Encoder
 from headstart.store.plan import id_type
-from headstart.store.store import FILES, Store
+from headstart.store.store import FILES, Counts, Ids, Store
 from headstart.store.write import write_store
 from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -232,7 +232,7 @@ def test_interrupted_it_goes_on_and_encodes_nothing_twice(
     encoded: list[str] = []
     encode = Encoder.encode
 
-    def noted(self: Encoder, texts: list[str]) -> list[bytes]:
+    def noted(self: Encoder, texts: list[str]) -> tuple[Ids, Counts]:
         encoded.extend(texts)
         return encode(self, texts)
 

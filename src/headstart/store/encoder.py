@@ -1,9 +1,7 @@
 """The encoder of a corpus: a tokenizer with a cache of words, in as many processes as wanted.
 
-    encoder = Encoder(Path("store"), "uint16")      # the folder of a tokenizer, and the type of the ids
-    encoder.encode(["the cat sat", "the cat"])      # a list of bytes: each text's ids
-
-Whether words can be encoded one by one is read from tokenizer.json; in doubt they are not.
+encoder = Encoder(Path("store"), "uint16")      # the folder of a tokenizer, and the type of the ids
+encoder.encode(["the cat sat", "the cat"])      # the ids of both, end to end, and how many each has
 """
 
 from __future__ import annotations
@@ -11,54 +9,27 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import re
 import signal
-import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.parallel import Parallel, cores
 from headstart.reading.split import split_position
-from headstart.store.store import Counts, checksum
-from headstart.tokenizers.special_tokens import steps
+from headstart.store.store import Counts, Ids, checksum
+from headstart.store.word_rules import splits_at_spaces
+from headstart.store.words import WordEncoder
 from headstart.tokenizers.tokenizer import Tokenizer
-
-CACHE_SIZE = 1 << 17  # words in one generation of the cache, about 25 MB with their ids
-
-# A text is split before a single space that follows a letter, digit or usual punctuation mark. Other characters are
-# left out because normalisation may remove them, or turn them into something that ends in a space.
-_WORD_BOUNDARY = re.compile(r"(?= \S)(?<=[\w!-/:-@\[-`{-~«»‘’“”…–—])")
-# Steps that look at one character or one word at a time.
-_LOCAL_STEPS = {
-    "normalizers": {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "StripAccents", "BertNormalizer", "Precompiled"},
-    "pretokenizers": {"ByteLevel", "Digits", "Punctuation", "Split", "UnicodeScripts"},  # after the first
-    "models": {"BPE", "Unigram", "WordPiece", "WordLevel"},
-}
-# What SentencePiece does with spaces, as normalizers: none at both ends, one at a time between, each written as "▁".
-_WRITE_SPACE = ("Replace", {"String": " "}, "▁")
-# The leading space is dropped and a "▁" is put in its place: harmless together, and only so.
-_EDGE_STEPS = [("Replace", {"Regex": r"\A +"}, ""), ("Prepend", None, "▁")]
-_SPACE_STEPS = [
-    *_EDGE_STEPS,
-    _WRITE_SPACE,
-    ("Replace", {"Regex": " {2,}"}, " "),
-    ("Replace", {"Regex": " {2,}"}, "▁"),
-    ("Replace", {"Regex": r"[▁\ufffd\r\n]"}, " "),
-    ("Replace", {"Regex": r"▁+\z"}, ""),
-]
-_SPLIT_AT_SPACE = {"type": "Split", "pattern": {"String": "▁"}, "behavior": "MergedWithNext", "invert": False}
 
 
 @dataclass(frozen=True)
@@ -89,112 +60,39 @@ class Encoder:
 
     def __init__(self, folder: Path, dtype: str, valid: float = 0.0) -> None:
         self._tokenizer = Tokenizer.load(folder)
-        self._letter = {"uint8": "B", "uint16": "H", "uint32": "I"}[dtype]
+        self._dtype = np.dtype(dtype).newbyteorder("<")
         self._valid_from = 1 - valid
-        self._by_words = splits_at_spaces(json.loads((folder / "tokenizer.json").read_bytes()))
-        self._words = _WordCache(lambda word: self._pack(self._tokenizer.encode(word)))
+        description = json.loads((folder / "tokenizer.json").read_bytes())
+        by_words = splits_at_spaces(description)
+        self._words = WordEncoder(self._tokenizer, description, dtype) if by_words else None
 
-    def encode(self, texts: Sequence[str]) -> list[bytes]:
-        """Each text's ids, as the bytes that a store holds."""
-        if not self._by_words:
-            return [self._pack(ids) for ids in self._tokenizer.encode_batch(texts)]
-        lookup = self._words.__getitem__
-        encoded = [b"".join(map(lookup, _WORD_BOUNDARY.split(text))) for text in texts]
-        if len(self._words) > CACHE_SIZE:
-            self._words.start_generation()
-        return encoded
-
-    def _pack(self, ids: Sequence[int]) -> bytes:
-        return struct.pack(f"<{len(ids)}{self._letter}", *ids)
+    def encode(self, texts: Sequence[str]) -> tuple[Ids, Counts]:
+        """(N,) the ids of texts, end to end, as a store holds them; and (texts,) how many each has."""
+        if self._words is not None:
+            return self._words.encode(texts)
+        ids = self._tokenizer.encode_batch(texts)
+        lengths = np.fromiter(map(len, ids), np.int64)
+        return np.fromiter(chain.from_iterable(ids), self._dtype, count=lengths.sum()), lengths
 
     def encode_chunk(self, texts: list[str] | None) -> EncodedChunk | None:
         """A chunk of the corpus encoded and divided into train and valid; None stays None."""
         if texts is None:
             return None
         utf8 = [text.encode() for text in texts]
-        ids = self.encode(texts)
-        lengths = np.array([len(packed) // struct.calcsize(self._letter) for packed in ids], np.int64)
-        sizes = np.array([len(text) for text in utf8], np.int64)
-        held_out = np.array([split_position(text) >= self._valid_from for text in texts])
+        ids, lengths = self.encode(texts)
+        sizes = np.fromiter(map(len, utf8), np.int64)
+        held_out = np.zeros(len(texts), bool)
+        if self._valid_from < 1:  # a hash of each text
+            held_out[:] = [split_position(text) >= self._valid_from for text in texts]
         splits = {}
         for name, chosen in (("train", ~held_out), ("valid", held_out)):
-            own_ids = b"".join([ids[i] for i in np.flatnonzero(chosen)])
+            own_ids = ids[np.repeat(chosen, lengths)].tobytes()
             splits[name] = EncodedSplit(own_ids, lengths[chosen], sizes[chosen])
         return EncodedChunk(text_digest(utf8), splits)
 
 
 def text_digest(texts: Iterable[bytes]) -> str:
     return checksum(b"".join(len(text).to_bytes(8, "little") + text for text in texts)).hexdigest()
-
-
-class _WordCache(dict[str, bytes]):
-    """The ids of words, encoded when first needed. Words not used for a whole generation are dropped."""
-
-    def __init__(self, encode: Callable[[str], bytes]) -> None:
-        self._encode = encode
-        self._older: dict[str, bytes] = {}
-
-    def __missing__(self, word: str) -> bytes:
-        ids = self._older.get(word)
-        if ids is None:
-            ids = self._encode(word)
-        if len(word) <= 64:  # a longer one is no word, and unlikely to come again
-            self[word] = ids
-        return ids
-
-    def start_generation(self) -> None:
-        self._older = dict(self)
-        self.clear()
-
-
-def splits_at_spaces(description: dict[str, Any]) -> bool:
-    """Whether a tokenizer.json describes a tokenizer that encodes the words of a text one by one.
-
-    Every step must be one of those known to look at one word, or one character, at a time.
-    """
-    model = description["model"]
-    normalizers = steps(description["normalizer"], "normalizers")
-    # What is done to the beginning of a text would be done to every word.
-    edges = [_signature(step) for step in normalizers if _signature(step) in _EDGE_STEPS]
-    return (
-        not description.get("truncation")
-        and not description.get("padding")
-        and not any(token["rstrip"] or re.search(r"[\s▁]", token["content"]) for token in description["added_tokens"])
-        and edges in ([], _EDGE_STEPS)
-        and all(map(_is_local, normalizers))
-        and _splits_words(steps(description["pre_tokenizer"], "pretokenizers"), normalizers)
-        and model["type"] in _LOCAL_STEPS["models"]
-        and not model.get("dropout")
-    )
-
-
-def _signature(step: dict[str, Any]) -> tuple[str, Any, Any]:
-    return step["type"], step.get("pattern"), step.get("content", step.get("prepend"))
-
-
-def _is_local(normalizer: dict[str, Any]) -> bool:
-    """Whether " cat" by itself becomes what it becomes after "the"."""
-    kind, pattern, content = signature = _signature(normalizer)
-    if kind == "Strip":  # words begin with a space, and end in none
-        return not normalizer["strip_left"]
-    if kind == "Replace" and "String" in pattern and not any(map(str.isspace, pattern["String"] + content)):
-        return True
-    return kind in _LOCAL_STEPS["normalizers"] or signature in _SPACE_STEPS
-
-
-def _splits_words(pre_tokenizers: list[dict[str, Any]], normalizers: list[dict[str, Any]]) -> bool:
-    """Whether the first step splits at spaces; those after it see one word at a time."""
-    if not pre_tokenizers:
-        return False
-    first, *rest = pre_tokenizers
-    kind = first["type"]
-    splits = (
-        kind in {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
-        or (kind == "ByteLevel" and first["use_regex"])
-        or (kind == "Metaspace" and first["split"] and first["replacement"] == "▁")
-        or (kind == "Split" and first == _SPLIT_AT_SPACE and _WRITE_SPACE in map(_signature, normalizers))
-    )
-    return splits and all(step["type"] in _LOCAL_STEPS["pretokenizers"] for step in rest)
 
 
 _encoder: Encoder | None = None  # in a worker process: made once, used for every chunk
