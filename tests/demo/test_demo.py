@@ -94,7 +94,8 @@ def test_the_second_time_it_shows_what_it_found(tiny: Path) -> None:
     again = run("demo", "--out", "là-bas")
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     done = f"{RUNS} of {RUNS} runs are done already: nothing is trained again, this is what they say"
-    assert again.stderr == f"study folder: là-bas\n{done}\n"
+    serve = "to see what each arm says of a text of yours: headstart serve 'là-bas'"
+    assert again.stderr == f"study folder: là-bas\n{done}\n{serve}\n"
     assert {path: path.stat().st_mtime_ns for path in manifests} == manifests
 
 
