@@ -95,7 +95,7 @@ class Arm(BaseModel):
 class ArmAnswer(Arm):
     label: str | None = None
     probabilities: Probability | None = Field(None, description="The probability of each label; they sum to 1.")
-    words: list[Word] | None = Field(None, description="Exact for the linear model, integrated gradients for others.")
+    words: list[Word] | None = Field(None, description="Exact for the linear model; for the others as in /explain.")
     cut: int | None = Field(None, description="Tokens at the end that did not fit into the model's window.")
     error: str | None = Field(None, description="Why this arm did not answer.")
 
