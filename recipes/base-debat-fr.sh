@@ -5,5 +5,5 @@
 #
 # What TEXTS and OUT are is said in base.sh, how it is trained in base-debat-fr.toml.
 files="fr-granddebat.txt.xz"
-kind=debat pieces=16000 joined=1000
+kind=debat pieces=8000 joined=1000
 . "$(dirname "$0")/base.sh"

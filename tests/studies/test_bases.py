@@ -42,7 +42,7 @@ TEXTS = {
 @pytest.mark.parametrize("language", TEXTS)
 def test_a_base_is_taken_for_its_language_alone(language: str) -> None:
     fit = choose_base(TEXTS[language])
-    assert (fit.name if fit else None) == ("lab-fr" if language == "French" else None)
+    assert (fit.name if fit else None) == ("debat-fr" if language == "French" else None)
 
 
 def study(folder: Path, lines: list[str], **changes: Any) -> Study:
@@ -55,8 +55,8 @@ def test_french_texts_are_compared_from_the_base_that_ships(tmp_path: Path) -> N
     lines: list[str] = []
     opened = study(tmp_path / "s", lines, data=str(demo.DEBAT / "test.csv"))
     assert {run.arm.name for run in opened.runs} >= {"scratch", "frozen", "full"}
-    assert all(run.settings["init"] == "lab-fr" for run in opened.runs if run.arm.base == "lab-fr")
-    (line,) = (line for line in lines if "lab-fr" in line)
+    assert all(run.settings["init"] == "debat-fr" for run in opened.runs if run.arm.base == "debat-fr")
+    (line,) = (line for line in lines if "debat-fr" in line)
     assert "fits these texts (0." in line
     assert "--init FOLDER" in line
     assert "--pile FILE" in line
@@ -77,5 +77,5 @@ def test_a_base_that_ships_is_known_by_its_name_wherever_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    opened = study(Path("s"), [], data=str(demo.DEBAT / "test.csv"), init=("lab-fr", "mine=lab-fr"), arms="full")
-    assert {run.arm.name for run in opened.runs} == {"majority", "tfidf", "full:lab-fr", "full:mine"}
+    opened = study(Path("s"), [], data=str(demo.DEBAT / "test.csv"), init=("debat-fr", "mine=debat-fr"), arms="full")
+    assert {run.arm.name for run in opened.runs} == {"majority", "tfidf", "full:debat-fr", "full:mine"}

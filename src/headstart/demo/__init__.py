@@ -17,7 +17,7 @@ from headstart.wording import reason
 HERE = Path(__file__).parent
 DEBAT = HERE / "debat"  # answers of the Grand Débat national, described in DATASHEET.md there
 RECIPE = HERE / "demo.toml"  # the settings of `headstart demo`
-BASE = "lab-fr"  # the base that it starts from, one of `headstart bases`
+BASE = "debat-fr"  # the base that it starts from, one of `headstart bases`
 
 
 def labelled_files() -> dict[str, Path]:
