@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -65,6 +66,12 @@ def test_its_card_is_whole_and_has_the_numbers_of_the_model(name: str) -> None:
     assert [title for title in titles if title in SECTIONS] == [*SECTIONS]
     model = open_model(name).model
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in card
+    pretraining = json.loads((bases.installed(name) / "pretraining.json").read_text())  # as export writes it
+    assert f"{pretraining['steps']:,} steps" in card
+    assert f"**Tokens seen.** {pretraining['tokens'] / 1e6:.0f} million" in card
+    valid, (minutes, seconds) = pretraining["valid"], divmod(round(pretraining["seconds"]), 60)
+    assert f"{valid['loss']:.3f} (perplexity {valid['perplexity']:.2f})" in card
+    assert f"{minutes} min {seconds} s" in card
     for size in ("vocabulary", "width", "layers"):
         number = getattr(model.config, size)
         assert f"{size} {number:,}" in card or f"{number} {size}" in card, size
