@@ -71,10 +71,9 @@ def paragraphs(text: str, chosen: str) -> str:
     kept = []
     for part in chosen.split(","):
         first, dash, last = part.partition("-")
-        end = int(last) if last else len(there) if dash else int(first)
-        if not 1 <= int(first) <= end <= len(there):
-            sys.exit(f"there is no paragraph {part} among {len(there)}: {text}")
-        kept += there[int(first) - 1 : end]
+        if not 1 <= int(first) <= len(there):
+            sys.exit(f"there is no paragraph {first} among {len(there)}: {text}")
+        kept += there[int(first) - 1 : int(last) if last else len(there) if dash else int(first)]
     return "\n\n".join(kept) + "\n"
 
 
