@@ -22,9 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import ModelConfig
+from headstart.model import attention_triton
 from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.positions import rotate
 
+SHORT = 64  # tokens a sequence on average, below which `attention_triton` is faster
 BY_WINDOW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
     2,
     11,
@@ -57,11 +59,13 @@ def attend(
 ) -> Tensor:
     """The same, fast: q, k, v and the result are (…, H, K) in the batch's own layout.
 
-    `bias` (H, L, L) is added to the scores. The one function that knows which kernel runs where: `varlen` on CUDA in
-    half precision, which takes packed tokens as they are; on the CPU one sequence at a time; elsewhere the tokens
-    are padded for this step alone.
+    `bias` (H, L, L) is added to the scores. The one function that knows which kernel runs where: on CUDA in half
+    precision `varlen`, which takes packed tokens as they are, or our own for many short sequences; on the CPU one
+    sequence at a time; elsewhere the tokens are padded for this step alone.
     """
     if isinstance(layout, Flat) and _varlen_can(q, bias, dropout):
+        if attention_triton.AVAILABLE and _many_short(layout):
+            return attention_triton.packed_attention(q, k, v, layout.starts, layout.sequence, causal=causal)
         return _varlen(q, k, v, layout, causal)
     if causal and bias is not None:
         bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
@@ -74,6 +78,12 @@ def attend(
     else:
         out = F.scaled_dot_product_attention(q, k, v, key_mask(layout, bias), dropout)
     return layout.unpad(out.transpose(1, 2))
+
+
+def _many_short(layout: Flat) -> bool:
+    """Batches of pretraining on short documents: below that, flash kernels are as fast and need no compiling."""
+    tokens, sequences = layout.position.shape[0], layout.starts.shape[0] - 1
+    return tokens >= 16_384 and tokens < SHORT * sequences
 
 
 def _long_enough(layout: Flat) -> bool:

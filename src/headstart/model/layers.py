@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import Activation, ModelConfig
+from headstart.model import gelu_triton
 from headstart.model.attention import Attention
 from headstart.model.layout import Layout
 
@@ -38,7 +39,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.up(x)  # (…, F), or (…, 2 F)
-        if self.gated:
+        if self.gated and self.activation is F.gelu and gelu_triton.supports(x):
+            x = gelu_triton.gated_gelu(x)
+        elif self.gated:
             gate, x = x.chunk(2, dim=-1)
             x = self.activation(gate) * x
         else:
