@@ -36,7 +36,8 @@ def test_words_numbers_and_how_far_to_believe_them(home: Path) -> None:
     expected = explain(TextClassifier.load(home / "small"), TEXT)
     ranked = sorted(expected.words, key=lambda word: -abs(word.weight))
     assert [line.split()[:2] for line in blocks[2][1:]] == [[w.text, f"{w.weight:+.3f}"] for w in ranked]
-    assert blocks[2][1].split()[0] == "witty" and blocks[2][1].split()[2:] == ["for", "+" * 16]
+    both = [f"{ranked[0].alone:+.2f}", f"{ranked[0].left_out:+.2f}"]
+    assert blocks[2][1].split()[0] == "witty" and blocks[2][1].split()[2:] == ["for", "+" * 16, *both]
     assert "The weights sum to" in result.stdout and "Faithfulness +" in result.stdout
 
 
@@ -51,9 +52,9 @@ def test_the_words_are_coloured_by_side_and_strength(home: Path, monkeypatch: py
 
 
 def test_as_json(home: Path) -> None:
-    result = run("explain", str(home / "lab"), TEXT, "--json", "--method", "occlusion", "--label", "neg")
+    result = run("explain", str(home / "lab"), TEXT, "--json", "--label", "neg")
     found = json.loads(result.stdout)
-    assert found == explain(TextClassifier.load(home / "lab"), TEXT, label="neg", method="occlusion").to_json()
+    assert found == explain(TextClassifier.load(home / "lab"), TEXT, label="neg").to_json()
     pair = json.loads(run("explain", str(home / "lab"), "witty", "--second", "dull", "--json").stdout)
     assert [(word["text"], word["second"]) for word in pair["words"]] == [("witty", False), ("dull", True)]
 

@@ -44,3 +44,13 @@ def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worthwhile(features[:, :50], 3)
     monkeypatch.setattr(row_space, "MOST_ROWS", 59)
     assert not worthwhile(features, 3)
+
+
+def test_texts_that_are_mixtures_of_a_few_others() -> None:
+    """Many rows in a space of few dimensions: rounded to float32, X Xᵀ has negative eigenvalues."""
+    rng = np.random.default_rng(4)
+    train = csr_matrix((rng.random((800, 10)) @ rng.random((10, 1000))).astype(np.float32))
+    space = RowSpace(train)
+    wide = train.astype(np.float64)
+    products = (wide @ wide.T).toarray()
+    assert space.rows @ space.rows.T == pytest.approx(products, rel=1e-4)

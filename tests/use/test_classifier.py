@@ -174,7 +174,6 @@ def test_no_answer_is_made_of_scores_that_are_no_numbers(trained: Path, tmp_path
         lambda: classifier.predict(TEXTS[:2]),
         lambda: classifier.evaluate(Examples(rows)),
         lambda: explain(classifier, TEXTS[0]),
-        lambda: explain(classifier, TEXTS[0], method="occlusion"),
         lambda: served.probabilities(classifier.encode(TEXTS[:2])),
         lambda: export(tmp_path / "m", tmp_path / "out", "onnx", valid=Examples(rows)),
     ):

@@ -3,10 +3,10 @@ from __future__ import annotations
 import copy
 import json
 import math
+import random
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -28,13 +28,12 @@ from headstart.model.model import Model
 from headstart.reading.examples import Text
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.use.classifier import TextClassifier, calibrated
-from headstart.use.explain import POINTS, attention_maps, explain, faithfulness, log_odds, occlusion
-from headstart.use.explanation import Completeness
-from headstart.use.integrated_gradients import MAX_STEPS, NODES, integrated_gradients
+from headstart.use.deletion import ALONE, deletion_weights, log_odds
+from headstart.use.explain import POINTS, attention_maps, explain, faithfulness
 from headstart.use.words import group_words, is_boundary, tokenize
 from tests.studies.example_data import BAD, GOOD, reviews
 from tests.tokenizers.example_tokenizers import EMOJI, KINDS, strings, trained, write_gpt2
-from tests.use.example_classifiers import fresh, reviewer
+from tests.use.example_classifiers import PLANTED, fresh, planted, planted_text, reviewer
 
 TEXTS = [text for _, text in reviews(12, 21)]
 KINDS_OF_MODEL = ("small", "lab")  # bidirectional and causal
@@ -152,7 +151,7 @@ def test_a_text_that_is_longer_than_the_window_says_what_was_cut(classifier: Tex
     assert (sum(not word.second for word in pair.words), len(pair.words), pair.truncated) == (27, 29, 13)
 
 
-# --- integrated gradients -------------------------------------------------------------------------------------------
+# --- weights --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -175,35 +174,75 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> TextClassifier:
     return TextClassifier(Checkpoint(model.eval(), ("neg", "pos"), Tokenizer.load(folder)), "cpu")
 
 
+def mean_logit(toy: TextClassifier, ids: list[int]) -> float:
+    """The second class's logit by hand: the slope times the mean of embeddings and positions, and the bias."""
+    embeddings = toy.model.backbone.embeddings
+    assert isinstance(toy.model.head, Head) and embeddings.positions is not None
+    vectors = (embeddings.tokens.weight[ids] + embeddings.positions.weight[: len(ids)]).detach().double()
+    slope, offset = (p.detach().double().diff(dim=0)[0] for p in (toy.model.head.out.weight, toy.model.head.out.bias))
+    return float(slope @ vectors.mean(0) + offset)
+
+
 def test_a_linear_model_is_explained_exactly(toy: TextClassifier) -> None:
-    """The weight of a token is slope times way: (w₁ - w₀) · (e - e of the mask) / L."""
+    """What each text without words scores is worked out by hand."""
     tokenized = tokenize(toy, "good bookish bad")  # [CLS] good book ##ish bad [SEP]
     assert tokenized.word_of.tolist() == [-1, 0, 1, 1, 2, -1]
-    weights, check = integrated_gradients(toy, tokenized, 1)
-    table = toy.model.backbone.embeddings.tokens.weight.detach().double()
-    assert isinstance(toy.model.head, Head)
-    slope = toy.model.head.out.weight.detach().double().diff(dim=0)[0] / 6
-    by_token = [float(slope @ (table[i] - table[4])) for i in (5, 7, 8, 6)]
-    expected = [by_token[0], by_token[1] + by_token[2], by_token[3]]
-    assert weights == pytest.approx(expected, abs=1e-5)
-    assert check.change == pytest.approx(sum(expected), abs=1e-5) and check.holds
-    assert check.steps == NODES  # nothing had to be halved
-    assert integrated_gradients(toy, tokenized, 0)[0] == pytest.approx([-x for x in expected], abs=1e-5)
-    assert occlusion(toy, tokenized, 1) == pytest.approx(expected, abs=1e-5)  # in a linear model it is the same
+    found = deletion_weights(toy, tokenized, 1)
+    empty, whole = mean_logit(toy, [2, 3]), mean_logit(toy, [2, 5, 7, 8, 6, 3])
+    alone = [mean_logit(toy, ids) - empty for ids in ([2, 5, 3], [2, 7, 8, 3], [2, 6, 3])]
+    left_out = [whole - mean_logit(toy, ids) for ids in ([2, 7, 8, 6, 3], [2, 5, 6, 3], [2, 5, 7, 8, 3])]
+    assert found.alone == pytest.approx(alone, abs=1e-5) and found.left_out == pytest.approx(left_out, abs=1e-5)
+    assert (found.empty, found.whole) == pytest.approx((empty, whole), abs=1e-5)
+    assert found.weights == pytest.approx([a / 4 + 3 * b / 4 for a, b in zip(alone, left_out, strict=True)], abs=1e-5)
+    other = deletion_weights(toy, tokenized, 0)
+    assert other.weights == pytest.approx(-found.weights, abs=1e-5)
 
 
-@pytest.mark.parametrize("text", [*TEXTS[:5], ("the wise poem", "a dull page"), "witty", "a dull 🙂 e\u0301lan."])
-def test_weights_sum_to_the_change_of_the_logit(classifier: TextClassifier, text: Text) -> None:
+def test_equal_words_have_equal_weights_and_order_changes_none(toy: TextClassifier) -> None:
+    """Where a model takes the mean of the words and does not see their places."""
+    toy = copy.copy(toy)
+    toy.model = copy.deepcopy(toy.model)
+    for name, parameter in toy.model.backbone.embeddings.named_parameters():
+        if not name.startswith("tokens"):
+            parameter.data.zero_()
+    weights = {}
+    for text in ("good book bad good", "good bad book good"):
+        found = explain(toy, text, label="pos", orders=0).words
+        assert found[0].weight == pytest.approx(found[3].weight, abs=1e-5) != 0
+        weights[text] = sorted((word.text, word.weight) for word in found)
+    one, other = weights.values()
+    assert [w for w, _ in one] == [w for w, _ in other]
+    assert [x for _, x in one] == pytest.approx([x for _, x in other], abs=1e-5)
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:3], ("the wise poem", "a dull page"), "a dull 🙂 e\u0301lan."])
+def test_weights_are_of_words_alone_and_of_texts_without_one(classifier: TextClassifier, text: Text) -> None:
     found = explain(classifier, text, orders=0)
-    check = found.completeness
-    assert check is not None and check.holds and check.error <= 0.01
     tokenized = tokenize(classifier, text)
-    blank = np.where(tokenized.word_of >= 0, classifier.tokenizer.mask or -1, tokenized.ids)
-    change = logit_of(classifier, tokenized.ids, found.label, tokenized.segments) - logit_of(
-        classifier, blank, found.label, tokenized.segments
+
+    def logit(kept: Any) -> float:
+        segments = None if tokenized.segments is None else tokenized.segments[kept]
+        return logit_of(classifier, tokenized.ids[kept], found.label, segments)
+
+    whole, empty = logit(tokenized.word_of > -2), logit(tokenized.word_of < 0)
+    for number, word in enumerate(found.words):
+        own = tokenized.word_of == number
+        assert word.alone == pytest.approx(logit(own | (tokenized.word_of < 0)) - empty, abs=1e-4)
+        assert word.left_out == pytest.approx(whole - logit(~own), abs=1e-4)
+        assert word.weight == pytest.approx(ALONE * word.alone + (1 - ALONE) * word.left_out, abs=1e-6)
+    sums = found.completeness
+    assert (sums.baseline, sums.logit) == pytest.approx((empty, whole), abs=1e-4)
+    assert sums.total == pytest.approx(sum(word.weight for word in found.words), abs=1e-6)
+    assert sums.total + sums.remainder == pytest.approx(whole - empty, abs=1e-4)
+
+
+def test_one_word_is_the_whole_change(classifier: TextClassifier) -> None:
+    found = explain(classifier, "witty")
+    [word] = found.words
+    assert word.weight == pytest.approx(found.completeness.change, abs=1e-5) and word.alone == pytest.approx(
+        word.left_out
     )
-    assert check.change == pytest.approx(change, abs=1e-4)
-    assert sum(word.weight for word in found.words) == pytest.approx(change, abs=0.01 * abs(change) + 1e-4)
+    assert found.completeness.remainder == pytest.approx(0, abs=1e-5)
 
 
 def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = None) -> float:
@@ -218,79 +257,76 @@ def logit_of(classifier: TextClassifier, ids: Any, label: str, segments: Any = N
     return float(logits[number]) - math.log(sum(math.exp(z) for z in others))
 
 
-def test_the_steps_are_few_where_the_line_is_smooth_and_a_limit_is_told(both_ways: TextClassifier) -> None:
-    tokenized = tokenize(both_ways, TEXTS[0])
-    _, check = integrated_gradients(both_ways, tokenized, 0)
-    _, poor = integrated_gradients(both_ways, tokenized, 0, max_steps=1)
-    assert poor.steps == NODES < check.steps <= 2 * MAX_STEPS
-    assert abs(check.total - check.change) < abs(poor.total - poor.change)
-    assert not Completeness(1.02, -1.0, 0.0, 4).holds and Completeness(1.009, 1.0, 2.0, 4).holds
-    assert Completeness(0.00009, 3.0, 3.0, 4).holds and not Completeness(0.001, 3.0, 3.0, 4).holds
-
-
 def test_three_classes_and_the_logit_of_one(both_ways: TextClassifier) -> None:
     three = TextClassifier(
         Checkpoint(fresh("small", both_ways.tokenizer, 3), ("a", "b", "c"), both_ways.tokenizer), "cpu"
     )
     for label in "abc":
         found = explain(three, TEXTS[0], label=label, orders=0)
-        assert found.label == label and found.completeness is not None and found.completeness.holds
+        [logits] = three.logits([TEXTS[0]])
+        expected = log_odds(logits[None], "abc".index(label))[0]
+        assert found.label == label and found.completeness.logit == pytest.approx(expected, abs=1e-4)
     assert log_odds(np.log([[0.2, 0.3, 0.5]]), 2) == pytest.approx([0.0], abs=1e-12)
 
 
-def test_the_line_begins_at_padding_without_a_mask_and_at_zero_without_either(
-    gpt2: TextClassifier, tmp_path: Path
-) -> None:
-    found = explain(gpt2, "the book", orders=0)
-    assert found.completeness is not None and found.completeness.holds
-    hook = gpt2.model.backbone.embeddings.tokens.register_forward_hook(lambda _, __, out: torch.zeros_like(out))
-    with hook:
-        nothing = logit_of(gpt2, tokenize(gpt2, "the book").ids, found.label)
-    change = logit_of(gpt2, tokenize(gpt2, "the book").ids, found.label) - nothing
-    assert found.completeness.change == pytest.approx(change, abs=1e-5)
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "book"]))
-    padded = untrained(Tokenizer.load(tmp_path))
-    assert padded.tokenizer.mask is None
-    found = explain(padded, "good book", orders=0)
-    change = logit_of(padded, [2, 4, 5, 3], found.label) - logit_of(padded, [2, 0, 0, 3], found.label)
-    assert found.completeness is not None and found.completeness.change == pytest.approx(change, abs=1e-5)
-
-
-# --- occlusion ------------------------------------------------------------------------------------------------------
-
-
-def test_occlusion_is_the_loss_by_one_mask(classifier: TextClassifier) -> None:
-    text = ("this clumsy tale", "of a dull voice")
-    found = explain(classifier, text, method="occlusion", orders=0)
-    assert found.completeness is None
-    tokenized = tokenize(classifier, text)
-    segments = tokenized.segments
-    logit = logit_of(classifier, tokenized.ids, found.label, segments)
-    for number, word in enumerate(found.words):
-        ids = np.where(tokenized.word_of == number, classifier.tokenizer.mask or -1, tokenized.ids)
-        assert word.weight == pytest.approx(logit - logit_of(classifier, ids, found.label, segments), abs=1e-4)
-
-
-def test_without_a_mask_a_word_is_left_out(gpt2: TextClassifier) -> None:
-    found = explain(gpt2, "the book of été", method="occlusion", label="neg", orders=0)
+def test_without_special_tokens(gpt2: TextClassifier) -> None:
+    """A text without words is then what an empty text is."""
+    found = explain(gpt2, "the book of été", label="neg", orders=0)
     texts = ["the book of été", " book of été", "the of été", "the book été", "the book of"]
     logits = log_odds(gpt2.logits(texts), 0)
     assert [word.text for word in found.words] == ["the", "book", "of", "été"]
-    assert [word.weight for word in found.words] == pytest.approx((logits[0] - logits[1:]).tolist(), abs=1e-5)
-    [alone] = explain(gpt2, "the", method="occlusion", label="neg").words
-    assert alone.weight == pytest.approx(float(np.diff(log_odds(gpt2.logits(["", "the"]), 0))[0]), abs=1e-5)
+    assert [word.left_out for word in found.words] == pytest.approx((logits[0] - logits[1:]).tolist(), abs=1e-5)
+    empty, *alone = log_odds(gpt2.logits(["", "the", " book", " of", " été"]), 0)
+    assert [word.alone for word in found.words] == pytest.approx([logit - empty for logit in alone], abs=1e-5)
+    pair = explain(gpt2, ("the book", "of été"), label="neg")
+    assert pair.completeness.baseline == pytest.approx(empty, abs=1e-5) and len(pair.words) == 4
+
+
+def test_a_long_text_is_read_a_bounded_number_of_times(
+    both_ways: TextClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours are then left out together, and share what the text loses."""
+    wide = untrained(both_ways.tokenizer, window=4000)
+    tokenized = tokenize(wide, "the witty page " * 1200)
+    assert len(tokenized.words) == 3600
+    read: list[int] = []
+    of = EncodedExamples.from_rows
+
+    def counted(ids: Any, *rest: Any) -> EncodedExamples:
+        read.append(sum(map(len, ids)))
+        return of(ids, *rest)
+
+    monkeypatch.setattr(EncodedExamples, "from_rows", counted)
+    found = deletion_weights(wide, tokenized, 1, tokens=8 * 3602)
+    assert sum(read) <= 9 * 3602 + 2 + 3 * 3600  # the text, eight groups, no word, and each word between two specials
+    assert len(found.weights) == 3600 and len(set(found.left_out.tolist())) <= 8
+    assert (found.left_out[:450] == found.left_out[0]).all()
+    logits = log_odds(wide.logits(["the witty page " * 1050]), 1)
+    assert found.left_out[:450].sum() == pytest.approx(found.whole - float(logits[0]), abs=1e-3)
 
 
 # --- what decides ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["gradients", "occlusion"])
-def test_the_words_that_carry_the_opinion_rank_first(classifier: TextClassifier, method: Any) -> None:
+@pytest.mark.parametrize(("name", "pool"), [("small", "first"), ("small", "mean"), ("lab", "last"), ("lab", "mean")])
+def test_a_word_that_decides_has_the_greatest_weight_wherever_it_stands(name: str, pool: str) -> None:
+    """`small` is bidirectional, `lab` causal. Whatever token comes first must not take the weight of the rest."""
+    classifier, draw = TextClassifier(planted(name, pool), "cpu"), random.Random(1)
+    for label in ("neg", "pos"):
+        for at in (0, 4, 9):
+            for _ in range(4):
+                found = explain(classifier, planted_text(draw, label, count=9, at=at), orders=0)
+                assert found.label == label and found.words[at].text == PLANTED[label]
+                others = [abs(word.weight) for n, word in enumerate(found.words) if n != at]
+                assert max(others) < found.words[at].weight / 2
+
+
+def test_the_words_that_carry_the_opinion_rank_first(classifier: TextClassifier) -> None:
     right = [(text, label) for label, text in reviews(40, 33) if classifier.predict([text])[0].label == label]
     assert len(right) > 36
     hits = 0
     for text, _ in right:
-        words = explain(classifier, text, method=method, orders=0).words
+        words = explain(classifier, text, orders=0).words
         best = max(words, key=lambda word: word.weight)
         hits += best.text in GOOD + BAD
     assert hits >= 0.9 * len(right)
@@ -330,7 +366,7 @@ def test_a_good_order_beats_chance_and_a_shuffled_one_does_not(classifier: TextC
     for text in TEXTS:
         tokenized = tokenize(classifier, text)
         label = int(classifier.probabilities([text])[0].argmax())
-        weights, _ = integrated_gradients(classifier, tokenized, label)
+        weights = deletion_weights(classifier, tokenized, label).weights
         for scores, tried in ((good, weights), (shuffled, draw.permutation(weights)), (reverse, -weights)):
             found = faithfulness(classifier, tokenized, label, tried)
             assert found is not None and -1 <= found.score <= 1 and found.random_std >= 0
@@ -418,15 +454,12 @@ def test_a_prediction_in_another_thread_is_not_touched(both_ways: TextClassifier
 # --- edges ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["gradients", "occlusion"])
 @pytest.mark.parametrize("text", ["", "   ", ("", "")])
-def test_a_text_without_words(classifier: TextClassifier, gpt2: TextClassifier, text: Text, method: Any) -> None:
-    found = explain(classifier, text, method=method, attention=True)
+def test_a_text_without_words(classifier: TextClassifier, gpt2: TextClassifier, text: Text) -> None:
+    found = explain(classifier, text, attention=True)
     assert found.words == () and found.faithfulness is None and found.truncated == 0
-    check = found.completeness
-    assert (check is None) == (method == "occlusion")
-    assert check is None or (check.holds and (check.total, check.change, check.steps) == (0, 0, NODES))
-    assert explain(gpt2, "", method=method).words == ()
+    assert found.completeness.total == 0 and found.completeness.change == pytest.approx(0, abs=1e-6)
+    assert explain(gpt2, "").words == ()
 
 
 def test_one_word_has_no_order(classifier: TextClassifier) -> None:
@@ -444,20 +477,18 @@ def test_the_probabilities_are_those_of_a_prediction(classifier: TextClassifier)
 
 def test_plain_data(both_ways: TextClassifier) -> None:
     found = explain(both_ways, "the witty page").to_json()
-    assert list(found) == ["label", "method", "probabilities", "words", "completeness", "faithfulness", "cut"]
-    assert [list(word) for word in found["words"]] == [["text", "start", "end", "weight"]] * 3
-    assert json.loads(json.dumps(found)) == found and len(json.dumps(found)) < 600
-    assert found["completeness"]["holds"] is True and isinstance(found["faithfulness"], float)
-    pair = explain(both_ways, ("witty", "dull"), method="occlusion", orders=0).to_json()
-    assert [word["second"] for word in pair["words"]] == [False, True]
-    assert pair["completeness"] is None and pair["faithfulness"] is None
+    assert list(found) == ["label", "probabilities", "words", "completeness", "faithfulness", "cut"]
+    assert [list(word) for word in found["words"]] == [["text", "start", "end", "weight", "alone", "left_out"]] * 3
+    assert json.loads(json.dumps(found)) == found and len(json.dumps(found)) < 700
+    assert list(found["completeness"]) == ["total", "change", "baseline", "logit"]
+    assert isinstance(found["faithfulness"], float)
+    pair = explain(both_ways, ("witty", "dull"), orders=0).to_json()
+    assert [word["second"] for word in pair["words"]] == [False, True] and pair["faithfulness"] is None
 
 
 def test_questions_that_have_no_answer(both_ways: TextClassifier) -> None:
     with pytest.raises(ConfigError, match="label is 'poss': did you mean 'pos'"):
         explain(both_ways, "a", label="poss")
-    with pytest.raises(ConfigError, match="method is 'gradient': did you mean 'gradients'"):
-        explain(both_ways, "a", method="gradient")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="orders is -1"):
         explain(both_ways, "a", orders=-1)
     with pytest.raises(TokenizerError, match="surrogate"):
@@ -474,13 +505,17 @@ def test_what_a_report_shows_needs_no_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_path_on_which_the_scores_are_no_numbers(both_ways: TextClassifier) -> None:
-    """The text itself has finite scores, and texts on the way to it do not."""
-    classifier = both_ways
-    model = copy.deepcopy(classifier.model)
-    mask = classifier.tokenizer.mask
-    model.backbone.embeddings.tokens.weight.data[mask] = 3e38
-    damaged = TextClassifier(Checkpoint(model, classifier.class_names, classifier.tokenizer), "cpu")
-    damaged.predict(["a witty tale"])
-    with pytest.raises(NotFinite, match="no finite numbers"):
-        explain(damaged, "a witty tale")
+def test_a_text_without_words_whose_scores_are_no_numbers(both_ways: TextClassifier) -> None:
+    """The text itself has finite scores, and a text without one of its words does not."""
+    model = copy.deepcopy(both_ways.model)
+    damaged = TextClassifier(Checkpoint(model, both_ways.class_names, both_ways.tokenizer), "cpu")
+
+    def damage(_: Any, inputs: tuple[Any, ...], out: torch.Tensor) -> torch.Tensor:
+        """Texts of one word and two special tokens."""
+        return torch.where((inputs[1].starts.diff() <= 3)[:, None], math.nan, out)
+
+    hook = model.register_forward_hook(damage)
+    with hook:
+        damaged.predict(["a witty tale"])
+        with pytest.raises(NotFinite, match="no finite numbers"):
+            explain(damaged, "a witty tale")

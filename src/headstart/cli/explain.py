@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,10 +30,6 @@ def explain_command(
     text: Annotated[str, typer.Argument(help="The text to explain the answer to.")],
     second: Annotated[str | None, typer.Option(metavar="TEXT", help="The second text, for a model of pairs.")] = None,
     label: Annotated[str | None, typer.Option(help="Explain this label, not the likeliest.")] = None,
-    method: Annotated[
-        Literal["gradients", "occlusion"],
-        typer.Option(help="gradients: integrated gradients; occlusion: hide each word in turn."),
-    ] = "gradients",
     html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write a page with all attention maps.")] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Show what one head of one layer looks at.")] = False,
     layer: Annotated[int | None, typer.Option(metavar="N", help="Which layer, from 1 [default: the last].")] = None,
@@ -51,7 +47,7 @@ def explain_command(
     _in_range("layer", layer, config.layers)
     _in_range("head", head, config.heads)
     asked = text if second is None else (text, second)
-    explanation = explain(classifier, asked, label=label, method=method, attention=attention or html is not None)
+    explanation = explain(classifier, asked, label=label, attention=attention or html is not None)
     if html is not None:
         from headstart.files import write_text
         from headstart.report.explanation import render
@@ -90,11 +86,12 @@ def _show(screen: Console, explanation: Explanation) -> None:
     rows = [(printable(name), f"{share:.3f}", "█" * round(24 * share)) for name, share in ranked]
     screen.print("", table("label", ">probability", rows=rows), sep="\n")
     if explanation.words:
-        weights = table("word", ">weight", f"for {printable(explanation.label)}, or against")
+        weights = table("word", ">weight", f"for {printable(explanation.label)}, or against", ">alone", ">left out")
         for word in sorted(explanation.words, key=lambda word: -abs(word.weight))[:TOP]:
             side, bar = ("for", "+") if word.weight > 0 else ("against", "-")
             length = max(1, round(16 * abs(word.weight) / greatest(explanation)))
-            weights.add_row(printable(word.text), f"{word.weight:+.3f}", f"{side:7} {bar * length}")
+            both = (f"{number:+.2f}" for number in (word.alone, word.left_out))
+            weights.add_row(printable(word.text), f"{word.weight:+.3f}", f"{side:7} {bar * length}", *both)
         screen.print("", weights, sep="\n")
         if len(explanation.words) > TOP:
             screen.print(f"and {plural(len(explanation.words) - TOP, 'word')} of less weight")

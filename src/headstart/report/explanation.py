@@ -77,17 +77,14 @@ def notes(explanation: Explanation) -> list[str]:
         )
     if not explanation.words:
         return [*sentences, "There is no word in the text to explain by."]
-    sums = explanation.completeness
-    if sums is not None:
-        label = explanation.label
-        way = f"the logit of {label} goes from {sums.baseline:+.2f} for blanks to {sums.logit:+.2f} for the text"
-        off = f"{100 * sums.error:.1f} % off" if abs(sums.change) > sums.allowed else "next to nothing"
-        verdict = "" if sums.holds else ": more than the 1 % allowed, so take single weights with caution"
-        sentences.append(f"The weights sum to {sums.total:+.3f}; {way} ({off}, {sums.steps} steps){verdict}.")
-        if sums.baseline > 0 and sums.change < sums.baseline:
-            sentences.append(
-                f"Blanks alone are {label} to this model, so few words had to speak for it: another may tell more."
-            )
+    sums, label = explanation.completeness, explanation.label
+    sentences.append(
+        f"The weights sum to {sums.total:+.2f}; the logit of {label} goes from {sums.baseline:+.2f} without words to "
+        f"{sums.logit:+.2f}. The other {sums.remainder:+.2f} comes of words together: they may need each other, or "
+        "repeat each other."
+    )
+    if sums.baseline > 0 and sums.change < sums.baseline:
+        sentences.append(f"Without any word this model says {label} already: another label may tell more.")
     faithful = explanation.faithfulness
     if faithful is not None:
         sentences.append(

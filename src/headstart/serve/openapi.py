@@ -54,6 +54,8 @@ class Word(BaseModel):
     start: int = Field(description="Index of its first character in the text.")
     end: int
     weight: float = Field(description="Above 0: for the label. Below 0: against it.")
+    alone: float = Field(0.0, description="What the word adds to the label's logit in a text without other words.")
+    left_out: float = Field(0.0, description="What the text loses of the label's logit without the word.")
     second: bool = Field(False, description="Of a pair: whether it is in the second text.")
 
 
@@ -62,8 +64,8 @@ class ExplainResponse(BaseModel):
     label: str
     probabilities: Probability = PROBABILITIES
     words: list[Word]
-    completeness: dict[str, Any] | None = Field(
-        None, description="`total`, the sum of the weights, and `change`, the change of the logit that it should equal."
+    completeness: dict[str, float] = Field(
+        description="`total`, the sum of the weights, and `change`: `logit` of the text less `baseline`, without words."
     )
     faithfulness: float | None = Field(
         None, description="How much faster the probability falls without the top words than without random ones."

@@ -31,7 +31,8 @@ class RowSpace:
         from scipy.linalg import cholesky
 
         self.train = train
-        gram = (train @ train.T).toarray().astype(np.float64)  # (n, n)
+        wide = train.astype(np.float64)  # rounded to float32, products of like rows are no Gram matrix any more
+        gram: Floats = (wide @ wide.T).toarray()  # (n, n)
         gram[np.diag_indices_from(gram)] += JITTER * gram.trace() / len(gram)
         self._factor: Floats = cholesky(gram, lower=True, overwrite_a=True)
 

@@ -7,56 +7,47 @@ label's probability, below 0 it lowers it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headstart.reading.examples import Text
 
-Method = Literal["gradients", "occlusion"]
-METHODS: tuple[Method, ...] = get_args(Method)
-TOLERANCE = 0.01  # largest relative error allowed between the sum of the weights and the change of the logit
-ROUNDING = 1e-4  # a change of the logit below this is float32 rounding
-
 
 @dataclass(frozen=True)
 class Word:
-    """A word and its position: `text[start:end]`, in the second text of a pair if `second`."""
+    """A word and its position: `text[start:end]`, in the second text of a pair if `second`.
+
+    `weight` lies between `left_out`, what the text loses without the word, and `alone`, what the word adds to a text
+    without words. Where the two differ widely, what the word says depends on the words around it.
+    """
 
     text: str
     start: int
     end: int
     second: bool = False
     weight: float = 0.0
+    alone: float = 0.0
+    left_out: float = 0.0
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """The check of integrated gradients: the weights must sum to the change of the logit from baseline to text."""
+    """The sum of the weights beside the change of the logit, from a text without words to the text."""
 
     total: float  # sum of the weights
-    baseline: float  # logit where every word is replaced by the baseline token
+    baseline: float  # logit of the text without words
     logit: float  # logit of the text
-    steps: int  # points of the path at which the gradient was taken
 
     @property
     def change(self) -> float:
         return self.logit - self.baseline
 
     @property
-    def error(self) -> float:
-        """The error of the sum, relative to the change."""
-        return abs(self.total - self.change) / max(abs(self.change), ROUNDING)
-
-    @property
-    def allowed(self) -> float:
-        """The largest absolute error allowed."""
-        return max(TOLERANCE * abs(self.change), ROUNDING)
-
-    @property
-    def holds(self) -> bool:
-        return abs(self.total - self.change) <= self.allowed
+    def remainder(self) -> float:
+        """What the weights miss of the change: what several words say together, or each of them says again."""
+        return self.change - self.total
 
 
 @dataclass(frozen=True)
@@ -90,10 +81,9 @@ class Explanation:
 
     text: Text
     label: str
-    method: Method
     probabilities: dict[str, float]
     words: tuple[Word, ...]
-    completeness: Completeness | None  # None for occlusion, whose weights need not sum to anything
+    completeness: Completeness
     faithfulness: Faithfulness | None  # None for fewer than two words
     truncated: int  # tokens at the end that did not fit into the model's window
     attention: AttentionMaps | None = None
@@ -103,18 +93,15 @@ class Explanation:
         is_pair = not isinstance(self.text, str)
         words = []
         for word in self.words:
-            entry = {"text": word.text, "start": word.start, "end": word.end, "weight": round(word.weight, 5)}
+            entry: dict[str, Any] = {"text": word.text, "start": word.start, "end": word.end}
+            entry |= {name: round(getattr(word, name), 5) for name in ("weight", "alone", "left_out")}
             words.append({**entry, "second": word.second} if is_pair else entry)
-        completeness = None
-        if (check := self.completeness) is not None:
-            sums = {"total": round(check.total, 5), "change": round(check.change, 5)}
-            completeness = {**sums, "steps": check.steps, "holds": check.holds}
+        sums = self.completeness
         return {
             "label": self.label,
-            "method": self.method,
             "probabilities": self.probabilities,
             "words": words,
-            "completeness": completeness,
+            "completeness": {name: round(getattr(sums, name), 5) for name in ("total", "change", "baseline", "logit")},
             "faithfulness": self.faithfulness and round(self.faithfulness.score, 4),
             "cut": self.truncated,
         }
