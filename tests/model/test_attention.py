@@ -209,6 +209,86 @@ def test_dropout_drops_weights_and_keeps_their_mean(layout: Layout, causal: bool
     torch.testing.assert_close(still, torch.ones_like(still))
 
 
+def test_on_a_cpu_dropout_is_that_of_the_kernel_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written out, so that a sequence takes fewer calls: the same random numbers, the same rounding, no kernel."""
+    torch.manual_seed(0)
+    lengths = [40, 0, 17, 33]
+    q, k, v = inputs = torch.randn(3, sum(lengths), 3, 20, requires_grad=True).unbind()
+
+    def kernel() -> Tensor:
+        parts = zip(*(torch.split(x.transpose(0, 1)[None], lengths, 2) for x in inputs), strict=True)
+        each = [F.scaled_dot_product_attention(q, k, v, dropout_p=0.3) for q, k, v in parts]
+        return torch.cat(each, 2)[0].transpose(0, 1)
+
+    torch.manual_seed(1)
+    expected = kernel()
+    expected_gradients = torch.autograd.grad(expected.sin().sum(), inputs)
+    monkeypatch.delattr(F, "scaled_dot_product_attention")
+    torch.manual_seed(1)
+    out = attend(q, k, v, Flat.from_lengths(lengths), causal=False, dropout=0.3)
+    assert torch.equal(out, expected)
+    for one, other in zip(torch.autograd.grad(out.sin().sum(), inputs), expected_gradients, strict=True):
+        assert torch.equal(one, other)
+
+
+# Queries of some tokens alone
+
+ALL_LONG = [40, 17, 61, 18]
+
+
+def kept_tokens(which: str, lengths: list[int]) -> Tensor:
+    starts = Flat.from_lengths(lengths).starts.long()
+    return {
+        "first": starts[:-1],
+        "last": starts[1:] - 1,
+        "some": torch.tensor([3, 3, 41, 42, sum(lengths) - 1]),  # none of the third sequence
+        "none": torch.tensor([], dtype=torch.long),
+        "not in order": torch.tensor([60, 2, 59]),
+    }[which]
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("which", ["first", "last", "some", "none", "not in order"])
+@pytest.mark.parametrize("direction", ["bidirectional", "causal"])
+def test_kept_tokens_alone_are_what_they_are_among_all(direction: Any, which: str, positions: Any) -> None:
+    config = ModelConfig(
+        vocabulary=11, window=64, width=12, layers=1, heads=2, feed_forward=8, direction=direction, positions=positions
+    )
+    attention = randomized(Attention(config), 0).double()
+    layout, keep = Flat.from_lengths(ALL_LONG), kept_tokens(which, ALL_LONG)
+    angles = rotary(64, 6).double()[layout.position] if positions == "rotary" else None
+    x = torch.randn(sum(ALL_LONG), 12, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *attention.parameters()]
+    some, every = attention(x, layout, angles, None, keep), attention(x, layout, angles, None)[keep]
+    torch.testing.assert_close(some, every, rtol=0, atol=1e-12)
+    taught = (torch.autograd.grad(out.sin().sum(), inputs) for out in (some, every))
+    for one, other in zip(*taught, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("direction", "which", "queries"),
+    [("bidirectional", "first", 4), ("bidirectional", "some", 5), ("causal", "last", 4), ("causal", "some", 136)],
+)
+def test_tokens_that_are_not_kept_need_no_query(
+    direction: Any, which: str, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A causal token in the middle is left to the mask, among all."""
+    asked = []
+    kernel = F.scaled_dot_product_attention
+
+    def spy(q: Tensor, *rest: Any, **named: Any) -> Tensor:
+        asked.append(q.shape[-2])
+        return kernel(q, *rest, **named)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    config = ModelConfig(vocabulary=11, window=64, width=12, layers=1, heads=2, feed_forward=8, direction=direction)
+    Attention(config).eval()(
+        torch.randn(136, 12), Flat.from_lengths(ALL_LONG), None, None, kept_tokens(which, ALL_LONG)
+    )
+    assert sum(asked) == queries
+
+
 # The varlen kernel
 
 

@@ -147,6 +147,14 @@ def test_any_config_answers_as_before(seed: int, tokenizer: Tokenizer, tmp_path:
     assert_same(classifier, written(classifier, tmp_path / "out"), texts)
 
 
+def test_in_the_last_layer_one_token_a_row_has_a_query(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    written(make(tokenizer, "bert-tiny", Head(classes=3, pool="first"), layers=2), tmp_path / "out")
+    graph = onnx.shape_inference.infer_shapes(onnx.load(tmp_path / "out" / "model.onnx")).graph
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.value_info}
+    queries = [shapes[node.input[0]][1] for node in graph.node if node.op_type == "Attention"]
+    assert [dim.dim_value for dim in queries] == [0, 1]  # 0: any length
+
+
 def test_batch_and_length_are_free_and_padding_counts_for_nothing(
     tokenizer: Tokenizer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

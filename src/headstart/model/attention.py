@@ -15,7 +15,7 @@ The plain form is what the others are tested against, and what attention maps an
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -69,8 +69,8 @@ def attend(
         return _varlen(q, k, v, layout, causal)
     if causal and bias is not None:
         bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
-    if isinstance(layout, Flat) and layout.real is not None and q.device.type == "cpu" and _long_enough(layout):
-        return _one_by_one(q, k, v, layout, causal, bias, dropout)
+    if _long_on_cpu(layout, q) and layout.real is not None:
+        return _one_by_one(q, k, v, layout, causal=causal, bias=bias, dropout=dropout)
     q, k, v = (layout.pad(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
     if causal and bias is None:  # padding is on the right, so the causal mask already hides it
         mask = layout.causal_mask if isinstance(layout, Cached) else None
@@ -86,24 +86,50 @@ def _many_short(layout: Flat) -> bool:
     return tokens >= 16_384 and tokens < SHORT * sequences
 
 
-def _long_enough(layout: Flat) -> bool:
+def _long_on_cpu(layout: Layout, x: Tensor) -> TypeGuard[Flat]:
     """Below 16 tokens a sequence, calling the kernel once for each costs more than padding does."""
+    if not isinstance(layout, Flat) or x.device.type != "cpu":
+        return False
     return layout.position.shape[0] >= 16 * (layout.starts.shape[0] - 1)
 
 
 def _one_by_one(
-    q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool, bias: Tensor | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layout: Flat,
+    *,
+    causal: bool,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    queries: list[int] | None = None,
 ) -> Tensor:
-    """One kernel call for each sequence, on a view of the packed tokens: no padding, no copies."""
+    """One kernel call for each sequence, on a view of the packed tokens: no padding, no copies.
+
+    `queries`: how many each sequence has, where q are some of its tokens; then nothing is causal, and there is no bias.
+    """
+    written_out = dropout > 0 and not causal and bias is None and q.dtype in (torch.float32, torch.float64)
+    if written_out:
+        scale = math.sqrt(1 / math.sqrt(q.shape[-1]))  # of queries and of keys, as the kernel does it
+        q, k = q * scale, k * scale
     lengths: list[int] = layout.starts.diff().tolist()
     mixed = []
-    for parts in zip(*(torch.split(x, lengths) for x in (q, k, v)), strict=True):
-        one_q, one_k, one_v = (x.transpose(0, 1)[None] for x in parts)  # (1, H, L, K)
-        length = parts[0].shape[0]
-        mask = None if bias is None else bias[None, :, :length, :length]
-        out = F.scaled_dot_product_attention(one_q, one_k, one_v, mask, dropout, is_causal=causal and bias is None)
-        mixed.append(out[0].transpose(0, 1))
+    for parts in zip(torch.split(q, queries or lengths), torch.split(k, lengths), torch.split(v, lengths), strict=True):
+        one_q, one_k, one_v = (x.transpose(0, 1) for x in parts)  # (H, L, K)
+        if written_out:
+            out = _with_dropout(one_q, one_k, one_v, dropout)
+        else:
+            length = parts[0].shape[0]
+            mask = None if bias is None else bias[None, :, :length, :length]
+            is_causal = causal and bias is None
+            out = F.scaled_dot_product_attention(one_q[None], one_k[None], one_v[None], mask, dropout, is_causal)[0]
+        mixed.append(out.transpose(0, 1))
     return torch.cat(mixed)
+
+
+def _with_dropout(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    """What the kernel computes where weights are dropped, to the bit; it would look for rows without any key too."""
+    return torch.bmm(F.dropout(torch.bmm(q, k.transpose(1, 2)).softmax(-1), dropout), v)
 
 
 def key_mask(layout: Layout, bias: Tensor | None) -> Tensor | None:
@@ -155,11 +181,41 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if keep is not None and bias is None and _long_on_cpu(layout, x):
+            queries = self._queries(layout, keep)
+            if queries is not None:
+                q, k, v = self._project_kept(x, angles, keep)
+                return self.out(
+                    _one_by_one(q, k, v, layout, causal=False, dropout=dropout, queries=queries).flatten(-2)
+                )
         q, k, v = self.project(x, angles)
         if isinstance(layout, Cached):
             k, v = layout.extend(self, k, v)
-        dropout = self.dropout if self.training else 0.0
         mixed = attend(q, k, v, layout, causal=self.causal, bias=bias, dropout=dropout)
         if keep is not None:
             mixed = layout.take(mixed, keep)
         return self.out(mixed.flatten(-2))
+
+    def _queries(self, layout: Flat, keep: Tensor) -> list[int] | None:
+        """How many of the tokens at `keep` each sequence has; None where they are not in its order, or look back alone.
+
+        The last token of a causal sequence looks at all of it, as every token of a bidirectional one does.
+        """
+        last = layout.starts[1:] - 1
+        if self.causal and (keep.shape != last.shape or (keep != last).any()):
+            return None
+        sequence = layout.sequence[keep]
+        if (sequence.diff() < 0).any():
+            return None
+        counts: list[int] = torch.bincount(sequence, minlength=len(last)).tolist()
+        return counts
+
+    def _project_kept(self, x: Tensor, angles: Tensor | None, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the tokens at `keep` alone, (M, H, K); keys and values of all, (N, H, K)."""
+        width, shape = x.shape[-1], (self.heads, self.head_width)
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q_bias, kv_bias = (None, None) if bias is None else (bias[:width], bias[width:])
+        q = F.linear(x[keep], weight[:width], q_bias).view(-1, *shape)
+        k, v = F.linear(x, weight[width:], kv_bias).view(-1, 2, *shape).unbind(1)
+        return (q, k, v) if angles is None else (rotate(q, angles[keep]), rotate(k, angles), v)

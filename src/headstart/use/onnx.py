@@ -110,17 +110,24 @@ class _Attention(nn.Module):
     def forward(
         self, x: Tensor, layout: Dense, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None
     ) -> Tensor:
-        q, k, v = (part(x) for part in self.parts)  # each (S, L, D)
+        # A classifier reads one token of each row, in a causal model the last: it attends to all, others need no query.
+        only = keep if bias is None else None
+        queried = x if only is None else layout.take(x, only)[:, None]
+        q, k, v = (part(of) for part, of in zip(self.parts, (queried, x, x), strict=True))  # (S, 1 or L, D), (S, L, D)
         if angles is not None:
             shape = (self.heads, self.head_width)
-            q, k = (rotate(part.unflatten(-1, shape), angles).flatten(-2) for part in (q, k))
-        mask = None if self.causal and bias is None else key_mask(layout, bias)
-        if mask is not None:  # onnxruntime wants it in its full size: (S, 1 or H, L, L)
-            mask = mask.expand(-1, -1, x.shape[1], -1)
+            q_angles = angles if only is None else layout.take(angles, only)[:, None]
+            q, k = (rotate(of.unflatten(-1, shape), by).flatten(-2) for of, by in ((q, q_angles), (k, angles)))
+        causal = self.causal and only is None
+        mask = None if causal and bias is None else key_mask(layout, bias)
+        if mask is not None:  # onnxruntime wants it in its full size: (S, 1 or H, 1 or L, L)
+            mask = mask.expand(-1, -1, q.shape[1], -1)
         mixed = torch.onnx.ops.attention(
-            q, k, v, mask, q_num_heads=self.heads, kv_num_heads=self.heads, is_causal=self.causal
+            q, k, v, mask, q_num_heads=self.heads, kv_num_heads=self.heads, is_causal=causal
         )[0]
-        out: Tensor = self.out(mixed if keep is None else layout.take(mixed, keep))
+        if keep is not None:
+            mixed = layout.take(mixed, keep) if only is None else mixed[:, 0]
+        out: Tensor = self.out(mixed)
         return out
 
 
