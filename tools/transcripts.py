@@ -4,13 +4,15 @@
     python tools/transcripts.py --picture docs/images/report.png anew as well, which needs Chromium
 
 The commands of a page stand in blocks fenced as `sh`, one a line, and run in their order in an empty folder that holds
-links to what a clone has. Where the next block is fenced as `text`, it has what they wrote to standard output; where it
-is fenced as `text 1,4-`, the first paragraph of that, and those from the fourth on.
+links to what a clone has; a command that both pages have runs once. Where the next block is fenced as `text`, it has
+what they wrote to standard output; where it is fenced as `text 1,4-`, the first paragraph of that, and those from the
+fourth on.
 tests/demo/test_pages.py runs the same commands at a tiny size.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -115,7 +117,8 @@ class Shell:
         return output.replace(f"{ROOT}/", "")  # the folder's links lead there, and in a clone they are no links
 
     def close(self) -> None:
-        for server in self.servers:
+        while self.servers:
+            server = self.servers.pop()
             server.terminate()
             server.communicate()
 
@@ -139,17 +142,15 @@ def screenshot(report: Path, picture: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
+        shell = Shell(Path(temporary))
+        run = functools.cache(shell.run)  # a command of both pages runs once
         for page in PAGES:
-            folder = Path(temporary) / page.stem
-            folder.mkdir()
-            shell = Shell(folder)
             try:
-                fill(page, shell.run)
+                fill(page, run)
             finally:
                 shell.close()
         if "--picture" in sys.argv:
-            report = Path(temporary) / "README" / "headstart-demo" / "report.html"
-            screenshot(report, ROOT / "docs" / "images" / "report.png")
+            screenshot(Path(temporary) / "headstart-demo" / "report.html", ROOT / "docs" / "images" / "report.png")
 
 
 if __name__ == "__main__":
