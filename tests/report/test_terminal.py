@@ -32,7 +32,9 @@ def test_what_is_emphasised_is_bold_on_a_terminal(books: Path, monkeypatch: pyte
     assert "\x1b[1mUse the fine-tuned model.\x1b[0m Trained on" in text and "**" not in text
     assert text.rstrip().endswith("Time was up.")
     plain = re.sub(r"\x1b\[\d*m", "", text)
-    assert re.search(r"^test +runs +accuracy +train s +ms/text +MB +macro-F1 +calibration +leak-free$", plain, re.M)
+    assert re.search(
+        r"^test, 400 labels +runs +accuracy +train s +ms/text +MB +macro-F1 +calibration +leak-free$", plain, re.M
+    )
     assert re.search(r"^full +8 +127 +learning rate 0.0003, epochs 6", plain, re.M)
     assert re.search(
         r"^full - tfidf +[+-]", plain, re.M

@@ -105,12 +105,14 @@ def _emphasised(paragraph: str) -> Text:
 def scores_table(comparison: Comparison, width: int) -> Table:
     """Each arm on test, the best first, with what it costs; where it is too wide, accuracy and costs alone."""
     rows = comparison.table()
+    short = rows[0][0]
+    if comparison.curves:
+        rows[0][0] = f"{short}, {max(arm.budget for arm in comparison.arms):,} labels"
     if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 > width:
+        rows[0][0] = short
         kept = [k for k, name in enumerate(rows[0]) if name not in ("macro-F1", "calibration")]
         rows = [[row[k] for k in kept] for row in rows]
     (name, *columns), *arms = rows
-    if comparison.curves:
-        name = f"{name}, {max(arm.budget for arm in comparison.arms):,} labels"
     return table(name, *(f">{column}" for column in columns), rows=arms)
 
 
