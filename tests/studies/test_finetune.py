@@ -15,6 +15,7 @@ from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError, TrainingError
 from headstart.reading.examples import read_examples
 from headstart.runs.run import RunFolder
+from headstart.studies import finetune as finetuning
 from headstart.studies.finetune import build_classifier, finetune, load_data
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -68,6 +69,24 @@ def test_predictions_are_those_of_the_saved_model(world: Path, base: Path, tmp_p
     assert len(test.rows) == 60
     assert TextClassifier.load(tmp_path / "run").evaluate(test) == pytest.approx(result["test"], abs=1e-5)
     assert load(tmp_path / "run" / "model").class_names == ("neg", "pos")
+
+
+def test_valid_is_not_predicted_again_where_the_last_weights_are_kept(
+    world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    def counted(model: Any, rows: Any, *arguments: Any, **options: Any) -> Any:
+        counts.append(len(rows.labels))
+        return classify(model, rows, *arguments, **options)
+
+    monkeypatch.setattr(finetuning, "classify", counted)
+    result = finetune(settings(world, base, epochs=1), tmp_path / "run")
+    rows = result["rows"]
+    assert sorted(counts) == sorted([rows["valid"], rows["test"]])
+    monkeypatch.undo()
+    valid = read_examples(str(world / "valid.txt"))
+    assert TextClassifier.load(tmp_path / "run").evaluate(valid) == pytest.approx(result["valid"], abs=1e-5)
 
 
 def test_it_learns_the_opinion_words(world: Path, base: Path, tmp_path: Path) -> None:

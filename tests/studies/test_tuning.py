@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from headstart.cli.compare import show
 from headstart.errors import TrainingError
+from headstart.report.page import write_report
 from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
 from headstart.studies import looks, tuning
@@ -237,6 +239,26 @@ def test_trials_wait_for_the_linear_models_only_where_time_is_short(
     for run in linear:
         run.done = True
     assert study.effort == SMALL
+
+
+def test_a_brief_search_is_the_same_however_long_it_takes(world: Path, base: Path, tmp_path: Path) -> None:
+    study = open_study(settings(world, base, tune="brief", labels="20,40"), tmp_path / "s")
+    assert (study.effort, study.deadline) == (EFFORTS["brief"][0], math.inf)
+    assert len(study.trials) == 2 * 3  # three learning rates an arm, and a fourth once these are known
+
+
+def test_time_is_up_before_an_arm_has_every_budget(world: Path, base: Path, tmp_path: Path) -> None:
+    """Tables, verdict and page are made of what there is."""
+    study = open_study(settings(world, base, tune="none", minutes=60, labels="20,40", lr=1e-3), tmp_path / "s")
+    first = [run for run in study.runs if run.arm.mode == "baseline" or (run.seed, run.budget) == (0, 20)]
+    for run in first:
+        assert study._do(run, log=lambda text: None)
+    comparison = study.conclude()
+    assert {arm.name for arm in comparison.arms} == {"majority", "tfidf"}
+    assert {(arm.name, arm.budget) for arm in comparison.curves} >= {("full", 20), ("scratch", 20)}
+    assert any("Time was up with 6 runs to do" in note for note in comparison.notes)
+    write_report([tmp_path / "s"], tmp_path / "report.html")
+    show(comparison)
 
 
 def test_time_is_up(world: Path, base: Path, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from headstart.studies.labels_saved import label_worth
 def budget_figure(study: Study) -> Figure:
     curves: dict[str, dict[float, Estimate]] = {name: {} for name in looks_of(study)}
     for arm in sorted(study.comparison.curves, key=lambda arm: arm.budget):
-        curves[arm.name][arm.budget] = arm.scores["accuracy"]
+        if arm.name in curves:  # time may have been up before it was trained on all labels
+            curves[arm.name][arm.budget] = arm.scores["accuracy"]
     series = [mean_series(name, look, curves[name]) for name, look in looks_of(study).items() if curves[name]]
     values = [value for s in series for _, low, high in s.band for value in (low, high)]
     x = charts.log_axis("labelled texts to learn from", [budget for s in series for budget, _ in s.points])

@@ -64,7 +64,12 @@ QUICK = (
     Effort(rates=1, finalists=0, epochs=2),
 )
 THOROUGH = Effort(rates=7, finalists=3, epochs=5, longer=(2, 4), dropouts=(0.0, 0.2, 0.3), repeats=3, most_times=8)
-EFFORTS = {"quick": QUICK, "thorough": (THOROUGH, *QUICK)}  # of each the first that fits into the time is taken
+BRIEF = Effort(rates=4, finalists=0, epochs=4)
+EFFORTS = {
+    "brief": (BRIEF,),
+    "quick": QUICK,
+    "thorough": (THOROUGH, *QUICK),
+}  # of each the first that fits into the time is taken
 
 
 def choose_effort(

@@ -178,14 +178,23 @@ def _train(
     def predict(model: Model, split: str) -> Floats:
         return classify(model, data.encoded[split], precision, features.get(split), parallel=parallel)
 
+    evaluated: dict[int, Floats] = {}  # what was last predicted for valid, by step
+
     def validate(model: Model) -> Scores:
-        return score(predict(model, "valid"), data.encoded["valid"].labels)
+        evaluated.clear()
+        evaluated[loop.step] = predict(model, "valid")
+        return score(evaluated[loop.step], data.encoded["valid"].labels)
 
     objective, batches = _objective(settings, data, features), _batches(settings, data, tokenizer)
     loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
     run.train(loop, on_event=on_event, log=log)
     model = loop.parallel_model.unwrapped()
-    valid = predict(model, "valid")
+    best = loop.early_stopping.best if settings.weights == "best" else None
+    valid = (
+        evaluated.get(best.step) if best is not None else None
+    )  # the weights that are kept were the last to be scored
+    if valid is None:
+        valid = predict(model, "valid")
     result = {"epochs": settings.epochs if settings.steps is None else None, **training_result(loop)}
     result["temperature"] = fit_temperature(valid, data.encoded["valid"].labels)
     predicted, result["cost"] = _predict_test(model, data, precision, parallel)

@@ -123,8 +123,11 @@ class CompareSettings(LabelledSettings):
     arms: str = _comparison(
         "scratch,frozen,full", "What to compare; full:NAME is the arm of one base alone.", everyday=True
     )
-    tune: Literal["none", "quick", "thorough"] = _comparison(
-        "quick", "How far to search for the best settings of every arm, with equal effort for each.", everyday=True
+    tune: Literal["none", "brief", "quick", "thorough"] = _comparison(
+        "quick",
+        "How far to search for the best settings of every arm, with equal effort for each; brief: four learning "
+        "rates, however long that takes.",
+        everyday=True,
     )
     minutes: float | None = _comparison(
         None,
