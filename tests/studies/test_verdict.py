@@ -506,8 +506,8 @@ BUDGETS: dict[str, tuple[list[WorthResult], str]] = {
     ),
     "more than there are": (
         [worth(100, 1800.0, beyond=True), worth(200, 1800.0, beyond=True)],
-        "With 100 labels the fine-tuned model does better than the model from scratch with 1,800, the most there are "
-        "(at 95 %).",
+        "With 100 labels the fine-tuned model does better than the model from scratch with 1,800, the most that were "
+        "tried (at 95 %).",
     ),
     "it may be": (
         [worth(200, 140.0)],

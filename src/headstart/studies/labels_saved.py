@@ -58,7 +58,7 @@ def label_worth(worth: WorthResult, arm: str, reference: str) -> str:
     if worth.low is None:
         return f"{start} is not significantly better than {reference} with its smallest budget"
     if worth.beyond:
-        return f"{start} does better than {reference} with {worth.low:,.0f}, the most there are (at 95 %)"
+        return f"{start} does better than {reference} with {worth.low:,.0f}, the most that were tried (at 95 %)"
     low = _round(worth.low)
     return (
         f"{start} does as well as {reference} with at least {low if low <= worth.low else floor(worth.low):,} (at 95 %)"
