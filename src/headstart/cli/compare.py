@@ -105,15 +105,20 @@ def _emphasised(paragraph: str) -> Text:
 def scores_table(comparison: Comparison, width: int) -> Table:
     """Each arm on test, the best first, with what it costs; where it is too wide, accuracy and costs alone."""
     rows = comparison.table()
-    short = rows[0][0]
     if comparison.curves:
-        rows[0][0] = f"{short}, {max(arm.budget for arm in comparison.arms):,} labels"
-    if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 > width:
-        rows[0][0] = short
+        rows[0][0] = f"test, {max(arm.budget for arm in comparison.arms):,} labels"
+    if _width(rows) > width:
         kept = [k for k, name in enumerate(rows[0]) if name not in ("macro-F1", "calibration")]
         rows = [[row[k] for k in kept] for row in rows]
+    if _width(rows) > width:
+        rows[0][0] = "test"
     (name, *columns), *arms = rows
     return table(name, *(f">{column}" for column in columns), rows=arms)
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Of a table of these cells, with two spaces between columns."""
+    return sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
 
 
 def differences_table(comparison: Comparison) -> Table:
