@@ -180,8 +180,9 @@ def test_what_a_page_serves_ends_with_its_shell(tmp_path: Path) -> None:
     (tmp_path / "bin" / "headstart").chmod(0o755)
     shell.environment["PATH"] = f"{tmp_path / 'bin'}:{shell.environment['PATH']}"
     assert shell.run("headstart serve reviews") == "ready\n"
-    shell.close()
     (server,) = shell.servers
+    shell.close()
+    assert shell.servers == []
     assert server.returncode is not None
     assert server.stdout.closed
 
