@@ -27,12 +27,10 @@ from headstart.errors import CheckpointError
 from headstart.files import new_file
 from headstart.metrics import Floats, softmax
 from headstart.studies.linear import TINY, Ints, weights
-from headstart.studies.tfidf import FittedTfidf
+from headstart.studies.tfidf import CHARACTERS, WORD, FittedTfidf
 
 FILE = "linear.safetensors"  # in the run folder
-TOKEN = re.compile(r"(?u)\w+|[^\w\s]")  # as in `studies/tfidf.py`
 SPACES = re.compile(r"\s\s+")
-LENGTHS = range(2, 6)  # of n-grams of characters
 UNSEEN = -1e4  # the bias of a class that no text of train has
 
 
@@ -148,7 +146,7 @@ def word_occurrences(text: str) -> list[Occurrence]:
     ['dull', ',', 'dull', '.', 'dull ,', ', dull', 'dull .']
     """
     lowered, places = _lowered(text)
-    tokens = [(match[0], tuple(places[match.start() : match.end()])) for match in TOKEN.finditer(lowered)]
+    tokens = [(match[0], tuple(places[match.start() : match.end()])) for match in re.finditer(WORD, lowered)]
     single = [Occurrence(token, (own,)) for token, own in tokens]
     return single + [Occurrence(f"{a} {b}", (own, next_)) for (a, own), (b, next_) in pairwise(tokens)]
 
@@ -168,7 +166,7 @@ def character_occurrences(text: str) -> list[Occurrence]:
     squeezed, own = squeezed + lowered[last:], own + places[last:]
     return [
         Occurrence(squeezed[start : start + length], tuple((place,) for place in own[start : start + length]))
-        for length in LENGTHS
+        for length in range(CHARACTERS[0], CHARACTERS[1] + 1)
         for start in range(len(squeezed) - length + 1)
     ]
 

@@ -21,6 +21,8 @@ from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
 from headstart.studies.row_space import RowSpace, worthwhile
 
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
+WORD = r"\w+|[^\w\s]"  # a punctuation mark is a word
+CHARACTERS = 2, 5  # the shortest and the longest n-gram of characters
 START = 1.0  # the strength that the search begins with
 SCREENING_STRENGTH = 10.0
 SCREENING_FOLDS = 2
@@ -31,8 +33,8 @@ def vectorizers() -> dict[str, Any]:
     """Counts of words (1 and 2 in a row; a punctuation mark is a word), and of characters (2 to 5 in a row)."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", dtype=np.float32)
-    return {"words": words, "characters": CountVectorizer(analyzer="char", ngram_range=(2, 5), dtype=np.float32)}
+    words = CountVectorizer(ngram_range=(1, 2), token_pattern=WORD, dtype=np.float32)
+    return {"words": words, "characters": CountVectorizer(analyzer="char", ngram_range=CHARACTERS, dtype=np.float32)}
 
 
 class Weighting:
