@@ -83,7 +83,7 @@ def attend(
 def _many_short(layout: Flat) -> bool:
     """Batches of pretraining on short documents: below that, flash kernels are as fast and need no compiling."""
     tokens, sequences = layout.position.shape[0], layout.starts.shape[0] - 1
-    return tokens >= 16_384 and tokens < SHORT * sequences
+    return attention_triton.LEAST_TOKENS <= tokens < SHORT * sequences
 
 
 def _long_on_cpu(layout: Layout, x: Tensor) -> TypeGuard[Flat]:
@@ -128,7 +128,7 @@ def _one_by_one(
 
 
 def _with_dropout(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """What the kernel computes where weights are dropped, to the bit; it would look for rows without any key too."""
+    """The kernel's result with dropout, to the bit, in less time: the kernel also masks rows that have no key."""
     return torch.bmm(F.dropout(torch.bmm(q, k.transpose(1, 2)).softmax(-1), dropout), v)
 
 

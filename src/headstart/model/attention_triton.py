@@ -23,6 +23,7 @@ except ImportError:
     triton = None
 
 AVAILABLE = triton is not None
+LEAST_TOKENS = 16_384  # of a batch: for smaller ones a kernel that has to be compiled does not pay
 ROWS = 64  # queries, and keys, that a program multiplies at once
 
 

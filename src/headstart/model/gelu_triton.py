@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.model.attention_triton import LEAST_TOKENS
+
 try:
     import triton
     import triton.language as tl
@@ -25,8 +27,8 @@ COLUMNS = 1024  # that a program works on
 
 
 def supports(x: Tensor) -> bool:
-    """Large batches on a GPU in half precision: for others a kernel that has to be compiled does not pay."""
-    return AVAILABLE and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and x.shape[0] >= 16_384
+    """Large batches on a GPU in half precision."""
+    return AVAILABLE and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and x.shape[0] >= LEAST_TOKENS
 
 
 def gated_gelu(x: Tensor) -> Tensor:
