@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from headstart.batches.draws import streams
 from headstart.batches.language import MaskedBatches
 from headstart.batches.masking import Masking
-from headstart.batches.sampler import epoch_order
+from headstart.batches.sampler import RunLength, epoch_order
 from headstart.errors import DataError, ModelError
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.batches.helpers import (
@@ -25,6 +26,7 @@ from tests.batches.helpers import (
     seeds,
     sentences,
     sequences_in,
+    sequences_of,
     steps_by_hand,
     steps_of,
     store,
@@ -301,12 +303,42 @@ def test_an_empty_sequence_has_no_masks(trained: dict[str, Tokenizer], whole_wor
     assert len(alone.masked)
 
 
+def test_the_rate_goes_in_a_line_from_the_first_step_of_the_run_to_the_last(tokenizer: Tokenizer) -> None:
+    """Over the border of an epoch too; a step that is asked for by itself, as after a resume, has the same masks."""
+    rows = encoded_documents(tokenizer, 30)
+    common: dict[str, Any] = {"window": 14, "batch_size": 20, "seed": 5}
+    falling = Masking.of(tokenizer, 0.6, rate_end=0.2)
+    for length in (RunLength(epochs=3), RunLength(steps=20)):
+        run = MaskedBatches(store(rows), tokenizer, masking=falling, run_length=length, **common)
+        total = length.steps or sum(run.steps(epoch) for epoch in range(3))
+        places = [(epoch, step) for epoch in range(3) for step in range(run.steps(epoch))][:total]
+        assert len(places) == total > run.steps(0) > 2
+        for number, (epoch, step) in enumerate(places):
+            rate = 0.6 + (0.2 - 0.6) * number / (total - 1)
+            constant = MaskedBatches(store(rows), tokenizer, masking=Masking.of(tokenizer, rate), **common)
+            again = MaskedBatches(store(rows), tokenizer, masking=falling, run_length=length, **common)
+            for data in (run, again):
+                assert sequences_of(data.batch(epoch, step)) == sequences_of(constant.batch(epoch, step))
+
+
+def test_evaluations_have_the_last_rate(tokenizer: Tokenizer) -> None:
+    rows = encoded_documents(tokenizer, 6)
+    common: dict[str, Any] = {"window": 14, "batch_size": 4, "seed": 5, "evaluation": True}
+    falling, last = (
+        MaskedBatches(store(rows), tokenizer, masking=masking, run_length=RunLength(epochs=4), **common)
+        for masking in (Masking.of(tokenizer, 0.6, rate_end=0.2), Masking.of(tokenizer, 0.2))
+    )
+    assert steps_of(falling, 0) == steps_of(falling, 2) == steps_of(last, 0)
+
+
 def test_masking_that_is_impossible_is_refused(like_gpt2: Tokenizer, tokenizer: Tokenizer) -> None:
     with pytest.raises(ModelError, match="no mask token"):
         Masking.of(like_gpt2)
     for rate in (0.0, 1.0, -0.1, 1.5, math.nan):
         with pytest.raises(ModelError, match=f"rate of {rate} "):
             Masking.of(tokenizer, rate)
+        with pytest.raises(ModelError, match=f"rate of {rate} "):
+            Masking.of(tokenizer, 0.3, rate_end=rate)
     with pytest.raises(ModelError, match="window of 2 tokens"):
         masked_batches([[10]], tokenizer, window=2)
     with pytest.raises(DataError, match="no token"):

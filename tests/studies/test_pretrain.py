@@ -144,6 +144,8 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
         ({"store": ""}, "or a token store with --store"),
         ({"mask_rate": 0.0}, "mask_rate is 0.0, and must be above 0"),
         ({"model": None, "init": "x"}, "--change is for a preset"),
+        ({"mask_rate_end": 0.1}, "mask_rate_end is for objectives with masks"),
+        ({"objective": "masked", "mask_rate_end": 1.0}, "mask_rate_end is 1.0, and must be below 1"),
     ],
 )
 def test_settings_that_do_not_go_together(world: Path, changes: dict[str, Any], words: str) -> None:

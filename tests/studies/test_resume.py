@@ -29,8 +29,10 @@ def pretraining(world: Path, *more: str) -> list[str]:
 
 
 def test_killed_at_random_steps_it_ends_the_same(world: Path, tmp_path: Path) -> None:
-    """Mid-epoch and mid-accumulation, with dropout and an average of the weights: losses and weights bit for bit."""
+    """Mid-epoch and mid-accumulation, with dropout, an average of the weights and a mask rate that falls: losses and
+    weights bit for bit."""
     arguments = pretraining(world, "--objective", "masked", "--accumulate", "3", "--average", "0.9")
+    arguments += ["--mask-rate", "0.4", "--mask-rate-end", "0.1"]
     verdict = verify_resume(arguments, tmp_path, kills=3, seed=1)
     assert verdict.identical, verdict.difference
     assert len(verdict.kills) == 3

@@ -18,7 +18,7 @@ from headstart.batches.batch import IGNORE_INDEX, Batch, Ints, packed
 from headstart.batches.draws import Bits, below, draw, streams
 from headstart.batches.masking import Masking
 from headstart.batches.ragged import Piece, concatenate
-from headstart.batches.sampler import BatchSampler
+from headstart.batches.sampler import BatchSampler, RunLength
 from headstart.batches.windows import Windows
 from headstart.errors import DataError, ModelError
 from headstart.store.store import Documents
@@ -100,12 +100,14 @@ class MaskedBatches:
         seed: int,
         masking: Masking,
         evaluation: bool = False,
+        run_length: RunLength | None = None,
     ) -> None:
         text = tokenizer.size  # no token has this id, so it shows where `wrap` puts the text
         wrapped = tokenizer.wrap([text])[0]
         at = wrapped.index(text)
         self.windows = Windows.cut(documents, tuple(wrapped[:at]), tuple(wrapped[at + 1 :]), window, wrap_each=True)
-        self.sampler = BatchSampler(self.windows.length, window * batch_size, seed, evaluation=evaluation)
+        tokens = window * batch_size
+        self.sampler = BatchSampler(self.windows.length, tokens, seed, evaluation=evaluation, run_length=run_length)
         self.masking = masking
 
     def steps(self, epoch: int) -> int:
@@ -114,7 +116,13 @@ class MaskedBatches:
     def batch(self, epoch: int, step: int) -> Batch:
         windows = self.sampler.items(epoch, step)
         ids, starts = self.windows.sequences(windows)
-        return _masked_batch(self.masking, ids, starts, streams((*self.sampler.key(epoch), 1), windows))
+        masking = masking_of_step(self.masking, self.sampler, epoch, step)
+        return _masked_batch(masking, ids, starts, streams((*self.sampler.key(epoch), 1), windows))
+
+
+def masking_of_step(masking: Masking, sampler: BatchSampler, epoch: int, step: int) -> Masking:
+    """The masking of one step: its rate may change in the course of a run."""
+    return masking if masking.rate_end is None else masking.at(sampler.progress(epoch, step))
 
 
 def _masked_batch(masking: Masking, ids: Ints, starts: Ints, streams: Bits, **fields: Any) -> Batch:
@@ -141,6 +149,7 @@ class PairBatches:
         seed: int,
         masking: Masking,
         evaluation: bool = False,
+        run_length: RunLength | None = None,
     ) -> None:
         self.masking = masking
         self.text = tokenizer.size  # no token has this id, so it shows where `wrap` puts the texts
@@ -154,7 +163,8 @@ class PairBatches:
         if len(np.unique(self.document)) < 2:
             raise DataError("tokens", "next-sentence pairs need two documents of two tokens or more in this split")
         lengths = self.windows.length[self.divisible] + special
-        self.sampler = BatchSampler(lengths, window * batch_size, seed, evaluation=evaluation)
+        tokens = window * batch_size
+        self.sampler = BatchSampler(lengths, tokens, seed, evaluation=evaluation, run_length=run_length)
 
     def steps(self, epoch: int) -> int:
         return self.sampler.steps(epoch)
@@ -168,7 +178,7 @@ class PairBatches:
         lengths = np.stack([piece.length for piece in pieces], axis=1)
         segments = np.repeat(np.tile([segment for _, segment in self.layout], len(pairs)), lengths.ravel())
         return _masked_batch(
-            self.masking,
+            masking_of_step(self.masking, self.sampler, epoch, step),
             ids,
             starts,
             streams((*key, 1), pairs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,19 +34,28 @@ class Masking:
     ends: NDArray[np.bool_]  # (V,) tokens that end one, whatever comes next
     rate: float = 0.15
     whole_words: bool = False
+    rate_end: float | None = None  # in the last step of a run; None: the rate stays
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, rate: float = 0.15, whole_words: bool = False) -> Masking:
+    def of(
+        cls, tokenizer: Tokenizer, rate: float = 0.15, whole_words: bool = False, rate_end: float | None = None
+    ) -> Masking:
         if tokenizer.mask is None:
             raise ModelError("this tokenizer has no mask token: a masked model needs one that has")
-        if not 0 < rate < 1:
-            raise ModelError(f"a masking rate of {rate} masks nothing or everything: choose one between 0 and 1")
+        for each in (rate, rate if rate_end is None else rate_end):
+            if not 0 < each < 1:
+                raise ModelError(f"a masking rate of {each} masks nothing or everything: choose one between 0 and 1")
         special = np.zeros(tokenizer.size, dtype=bool)
         roles = [tokenizer.start, tokenizer.end, tokenizer.pad, tokenizer.mask, tokenizer.separator]
         roles.append(tokenizer.unknown)  # nothing is learned from predicting that a token is unknown
         special[[token for token in roles if token is not None]] = True
         begins, ends = (np.array(edge, dtype=bool) for edge in tokenizer.word_edges)
-        return cls(tokenizer.mask, tokenizer.size, special, begins, ends, rate, whole_words)
+        return cls(tokenizer.mask, tokenizer.size, special, begins, ends, rate, whole_words, rate_end)
+
+    def at(self, progress: float) -> Masking:
+        """With the rate of a step that is so far through its run: 0 is the first step and 1 the last."""
+        end = self.rate if self.rate_end is None else self.rate_end
+        return replace(self, rate=(1 - progress) * self.rate + progress * end, rate_end=None)
 
     def apply(self, ids: Ints, starts: Ints, streams: Bits) -> MaskingResult:
         """Mask some of the tokens (N,) of S sequences, which begin at `starts` (S + 1,). The stream of a sequence (S,)

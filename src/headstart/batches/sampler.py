@@ -26,6 +26,14 @@ def batch_boundaries(lengths: Ints, tokens: int) -> Ints:
 
 
 @dataclass(frozen=True)
+class RunLength:
+    """How long a run is: so many epochs, or so many steps where that is given."""
+
+    epochs: int = 1
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
 class Epoch:
     """The items of an epoch in their order, laid end to end."""
 
@@ -37,8 +45,12 @@ class Epoch:
 class BatchSampler:
     """About `tokens` tokens a step. Items are shuffled anew each epoch; for evaluation they stay in file order."""
 
-    def __init__(self, lengths: Ints, tokens: int, seed: int, *, evaluation: bool = False) -> None:
+    def __init__(
+        self, lengths: Ints, tokens: int, seed: int, *, evaluation: bool = False, run_length: RunLength | None = None
+    ) -> None:
         self.lengths, self.tokens, self.seed, self.evaluation = lengths, tokens, seed, evaluation
+        self.run_length = run_length or RunLength()
+        self._steps: dict[int, int] = {}  # of each epoch that was asked for
         self._last: tuple[int, Epoch] | None = None  # a run asks for one epoch many times
 
     def epoch(self, epoch: int) -> Epoch:
@@ -52,7 +64,17 @@ class BatchSampler:
         return last[1]
 
     def steps(self, epoch: int) -> int:
-        return len(self.epoch(epoch).boundaries) - 1
+        if epoch not in self._steps:
+            self._steps[epoch] = len(self.epoch(epoch).boundaries) - 1
+        return self._steps[epoch]
+
+    def progress(self, epoch: int, step: int) -> float:
+        """How far through the run a step is: from 0, the first step, to 1, the last; every evaluation is at the end."""
+        if self.evaluation:
+            return 1.0
+        number = step + sum(map(self.steps, range(epoch)))
+        total = self.run_length.steps or sum(map(self.steps, range(self.run_length.epochs)))
+        return min(number / max(total - 1, 1), 1.0)
 
     def items(self, epoch: int, step: int) -> Ints:
         """The numbers of the items of a step."""

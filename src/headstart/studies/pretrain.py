@@ -13,6 +13,7 @@ from headstart.bases import note_local
 from headstart.batches.batch import Batches, pick_window
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
+from headstart.batches.sampler import RunLength
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import Direction, ModelConfig, read_pairs
@@ -150,7 +151,8 @@ def make_batches(
     }
     if settings.objective == "causal":
         return CausalBatches(documents, tokenizer, across=settings.across, **common)
-    masking = Masking.of(tokenizer, settings.mask_rate, settings.whole_words)
+    common["run_length"] = RunLength(settings.epochs, settings.steps)
+    masking = Masking.of(tokenizer, settings.mask_rate, settings.whole_words, settings.mask_rate_end)
     if settings.objective == "masked":
         return MaskedBatches(documents, tokenizer, masking=masking, **common)
     return PairBatches(documents, tokenizer, masking=masking, **common)

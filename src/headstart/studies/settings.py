@@ -221,6 +221,12 @@ class PretrainSettings(TrainingSettings):
     window: int | None = _text(None, "Tokens a sequence; by default what the model can take.", least=2, everyday=True)
     across: bool = _text(False, "Causal: let a sequence reach over the edge of a document into the next.")
     mask_rate: float = _text(0.15, "Masked: share of the tokens to hide.", above=0, below=1)
+    mask_rate_end: float | None = _text(
+        None,
+        "Masked: share to hide in the last step, reached in a line; evaluations have it too. By default the same.",
+        above=0,
+        below=1,
+    )
     whole_words: bool = _text(False, "Masked: hide words as a whole.")
     epochs: int = other_default("epochs", 1)
     batch_size: int = other_default("batch_size", 32)
@@ -241,6 +247,8 @@ class PretrainSettings(TrainingSettings):
             yield "model and init are both given: name a preset for fresh weights, or a folder to go on from"
         if value.get("init") is not None and value.get("change"):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
+        if value.get("mask_rate_end") is not None and value.get("objective") == "causal":
+            yield "mask_rate_end is for objectives with masks, and causal has none: choose another, or leave it out"
 
 
 @dataclass(frozen=True)
