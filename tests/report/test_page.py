@@ -75,6 +75,20 @@ def test_the_label_curve_comes_first_and_once(books: Path, five: Path) -> None:
     assert without.index("<h1>") < without.index('aria-label="Accuracy on test of each arm"') < without.index("<h2>")
 
 
+def test_the_page_says_how_long_networks_train_on_few_labels(books: Path) -> None:
+    records = read([books])
+    for settings, words in {
+        (): "enough steps: as many as with the most labels, up to 300.",
+        (("least_steps", 110),): "enough steps: at least 110.",
+        (("least_steps", 0),): None,
+        (("steps", 50),): None,
+    }.items():
+        study = replace(records.studies[0], settings={**records.studies[0].settings, **dict(settings)})
+        page = render(replace(records, studies=(study,)))
+        assert (words or "as there are to have.</p>") in page
+        assert words or "enough steps" not in page
+
+
 def test_every_title_is_within_90_characters(books: Path, tuned: Path, tmp_path: Path) -> None:
     older = Path(shutil.copytree(books, tmp_path / ("a-study-with-a-name-" * 6)))
     comparison = json.loads((older / "comparison.json").read_text())

@@ -107,6 +107,33 @@ def test_arms_of_a_seed_see_the_same_texts_and_the_same_budget(done: tuple[Path,
     assert steps == {20: {9}, 120: {30}}  # 3 steps an epoch: three epochs reach the least steps
 
 
+def test_few_labels_are_as_many_steps_as_all(world: Path, base: Path, tmp_path: Path) -> None:
+    """Epochs are chosen for all labels: 20 labels would be 3 steps an epoch where 120 are 15."""
+
+    def planned(**changes: Any) -> dict[int, tuple[int, int | None]]:
+        """Epochs, and steps between evaluations, of full by label budget."""
+        given = settings(world, base, arms="full", labels="20,60,all", seeds=1, **changes)
+        runs = open_study(given, tmp_path / str(len(list(tmp_path.iterdir())))).runs
+        own = {run.budget: run.settings for run in runs if run.arm.name == "full"}
+        return {budget: (values["epochs"], values.get("evaluate_every")) for budget, values in own.items()}
+
+    # 2 epochs of all labels are 30 steps; valid is scored twice, as with all labels.
+    assert planned() == {20: (10, 15), 60: (4, 16), 120: (2, None)}
+    # 40 epochs are 600 steps, of which 300 are enough.
+    assert planned(epochs=40) == {20: (100, 8), 60: (40, None), 120: (40, None)}
+    assert planned(evaluate_every=7) == {20: (10, 7), 60: (4, 7), 120: (2, 7)}
+    as_given = {20: (2, None), 60: (2, None), 120: (2, None)}
+    assert planned(least_steps=0) == as_given
+    assert planned(tokens=64) == planned(steps=12) == as_given  # steps do not follow from epochs
+
+
+def test_a_study_that_was_begun_without_least_steps_goes_on_without(world: Path, base: Path, tmp_path: Path) -> None:
+    given = settings(world, base, labels="20,all", least_steps=0)
+    before = {run.folder for run in open_study(given, tmp_path / "s").runs}
+    after = {run.folder for run in open_study(replace(given, least_steps=None), tmp_path / "s").runs}
+    assert after == before
+
+
 def test_models_are_kept_of_the_first_seed_with_every_budget(done: tuple[Path, Comparison]) -> None:
     folder, _ = done
     kept = {path.parent.name.rsplit("-", 1)[0] for path in folder.glob("runs/*/model")}

@@ -171,7 +171,9 @@ def test_settings_are_chosen_on_no_more_labels_than_the_runs_have(world: Path, b
     }
     valid = len(studies[None].splits["valid"].rows)
     assert rows == {None: len(studies[None].splits["train"].rows) + valid, "20,40": 40 + valid}
-    assert studies["20,40"].first_runs.shares == (0.5, 1.0)
+    # 300 steps on 40 labels, five times the least of an epoch; but never more than with 40 labels.
+    assert studies["20,40"].first_runs == RunsAhead(2, (0.5, 1.0), 300 / 60, at_most_largest=True)
+    assert studies["20,40"].first_runs.epochs(Effort(rates=1, finalists=0, epochs=2)) == 2 * (2 + 2)
 
 
 def test_effort_is_cut_to_the_time_there_is() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from headstart.report import charts
 from headstart.report.blocks import Columns, Figure, Section, Table, Words, estimate
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Study
 from headstart.runs.comparison import Estimate
 from headstart.studies.labels_saved import label_worth
+from headstart.studies.settings import ENOUGH_STEPS
 
 
 def budget_figure(study: Study) -> Figure:
@@ -34,8 +38,21 @@ def budgets(study: Study) -> Section | None:
     rows = tuple((f"{n:,}", *(estimate(scores.get((name, n))) for name in names)) for n in budgets)
     about = "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
     words = [
-        Words(about),
+        Words(about + _steps(study.settings)),
         *(Words(f"{label_worth(each, each.arm, each.reference)}.") for each in comparison.worth),
     ]
     table = Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")
     return Section("Label budgets", (Columns(((table,), tuple(words))),))
+
+
+def _steps(settings: Mapping[str, Any]) -> str:
+    """How long networks are trained on few labels; nothing where they have the epochs of the largest budget."""
+    least = settings.get("least_steps")
+    if (
+        settings["study"] != "compare"
+        or least == 0
+        or (least is None and ("steps" in settings or "tokens" in settings))
+    ):
+        return ""
+    many = f"at least {least:,}" if least else f"as many as with the most labels, up to {ENOUGH_STEPS}"
+    return f" Networks pass over few texts more often, so that they are trained for enough steps: {many}."

@@ -82,6 +82,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     # Settings are chosen on no more labels than the runs have.
     chosen_on = {**splits, "train": draw_budget(train, max(budgets), settings.seed)}
     _check_folder(folder, fingerprints)
+    settings = _as_begun(settings, folder)
     if settings.pile:
         check_pile(settings, folder)
         _write_folder(folder, settings, splits, leaked, fingerprints)  # killed from here on, it goes on in this folder
@@ -175,6 +176,14 @@ def _check_folder(folder: Path, fingerprints: Mapping[str, str]) -> None:
             )
     elif folder.is_dir() and holds_something(folder) and not _only_tokenizer(folder):
         raise OutputError(f"{folder} holds something that is no comparison: name another folder")
+
+
+def _as_begun(settings: CompareSettings, folder: Path) -> CompareSettings:
+    """A study that an earlier version began goes on without the least steps that small budgets have by default now."""
+    before = StudyFolder(folder)
+    if settings.least_steps is None and before.begun and before.settings().get("least_steps") == 0:
+        return replace(settings, least_steps=0)
+    return settings
 
 
 def _only_tokenizer(folder: Path) -> bool:

@@ -51,9 +51,12 @@ class RunsAhead:
     seeds: int
     shares: tuple[float, ...] = (1.0,)  # of the largest budget
     least_epochs: float = 0.0  # of a run, in epochs on the largest budget
+    at_most_largest: bool = False  # whether no run is longer than that on the largest budget
 
     def epochs(self, effort: Effort) -> float:
-        return self.seeds * sum(max(share * effort.most_epochs, self.least_epochs) for share in self.shares)
+        most = effort.most_epochs
+        least = min(self.least_epochs, most) if self.at_most_largest else self.least_epochs
+        return self.seeds * sum(max(share * most, least) for share in self.shares)
 
 
 QUICK = (

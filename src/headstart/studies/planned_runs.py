@@ -17,7 +17,7 @@ from headstart.studies.arms import Base, arm_settings
 from headstart.studies.baselines import KINDS
 from headstart.studies.fingerprints import settings_key
 from headstart.studies.outcomes import Arm
-from headstart.studies.settings import DATA, CompareSettings
+from headstart.studies.settings import DATA, ENOUGH_STEPS, CompareSettings, LabelledSettings
 from headstart.studies.splits import draw_budget
 
 
@@ -130,13 +130,29 @@ def plan_runs(
             continue
         values = {**own[arm].to_mapping(), **tuned.get(arm.name, {}), "seed": seed}
         if budget < all_labels:
-            values |= {"labels": budget, "epochs": _epochs(settings, values["epochs"], budget)}
+            length = {} if own[arm].is_probe else training_length(settings, values, budget, max(budgets))
+            values |= {"labels": budget, **length}
         else:
             values |= refit
         yield planned(arm, budget, seed, values, kept(seed))
 
 
-def _epochs(settings: CompareSettings, epochs: int, budget: int) -> int:
-    """So many passes over few labels that they come to the least steps asked for."""
-    steps = math.ceil(budget / settings.batch_size)
-    return max(epochs, math.ceil(settings.least_steps / steps))
+def training_length(settings: CompareSettings, values: Mapping[str, Any], budget: int, largest: int) -> dict[str, int]:
+    """The settings that give a run on `budget` labels enough steps; `values` are those of its arm.
+
+    Epochs are chosen for the largest budget, and with few labels they are so few steps that no network learns. So by
+    default there are as many steps as with the largest budget, up to `ENOUGH_STEPS`, and valid is scored as often.
+    """
+    epochs, steps = values["epochs"], math.ceil(budget / settings.batch_size)  # of an epoch
+    if settings.least_steps is not None:
+        return {"epochs": max(epochs, math.ceil(settings.least_steps / steps))}
+    least = min(ENOUGH_STEPS, epochs * math.ceil(largest / settings.batch_size))
+    if not by_batches(settings) or epochs * steps >= least:
+        return {"epochs": epochs}
+    more = math.ceil(least / steps)
+    return {"epochs": more, "evaluate_every": values.get("evaluate_every") or math.ceil(more * steps / epochs)}
+
+
+def by_batches(settings: LabelledSettings) -> bool:
+    """Whether the number of steps follows from epochs and batch size, and not from --steps or --tokens."""
+    return settings.steps is None and settings.tokens is None

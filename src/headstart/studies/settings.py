@@ -15,6 +15,7 @@ from headstart.training.settings import Schedule, TrainingSettings, other_defaul
 
 # What decides which texts there are: the same for all runs of a study.
 DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", "label", "skip_bad")
+ENOUGH_STEPS = 300  # of a run: enough for a network to learn what a few labels can teach it
 MINUTES = {"quick": 15.0}  # for a comparison, by how far it is tuned, where none are given
 
 _data = partial(setting, group="data")
@@ -160,7 +161,12 @@ class CompareSettings(LabelledSettings):
     labels: str | None = _comparison(
         None, "Label budgets, as 50,100,200,all: every arm on each of them.", everyday=True
     )
-    least_steps: int = _comparison(0, "Steps that a small label budget trains at least, in more epochs.", least=0)
+    least_steps: int | None = _comparison(
+        None,
+        "Steps that a small label budget trains at least, in more epochs; by default as many as the largest one has, "
+        "up to 300.",
+        least=0,
+    )
     reference: str | None = _comparison(None, "The arm that the others are held against; by default scratch.")
     full: tuple[str, ...] = _comparison((), "A setting of the arms that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = _comparison((), "A setting of the arms that train the head alone, as lr=1e-3.")

@@ -46,8 +46,8 @@ from headstart.studies.ensemble import ensemble
 from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
 from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
-from headstart.studies.planned_runs import PlannedRun
-from headstart.studies.settings import CompareSettings, FinetuneSettings
+from headstart.studies.planned_runs import PlannedRun, by_batches
+from headstart.studies.settings import ENOUGH_STEPS, CompareSettings, FinetuneSettings
 from headstart.studies.trials import run_trial
 from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
 from headstart.wording import plural, reason
@@ -181,7 +181,10 @@ class Study:
         largest = max(self.budgets)
         steps = max(LEAST_STEPS, math.ceil(largest / self.settings.batch_size))  # of an epoch
         shares = tuple(budget / largest for budget in self.budgets)
-        return RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
+        if self.settings.least_steps is not None:
+            return RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
+        least = ENOUGH_STEPS / steps if by_batches(self.settings) else 0.0
+        return RunsAhead(self._looks[0], shares, least, at_most_largest=True)
 
     def _enough(self, runs: Sequence[PlannedRun], seeds: int) -> bool:
         """Whether no more seeds are needed, or would help, or fit into the time."""
