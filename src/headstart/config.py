@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 from headstart.errors import ConfigError, did_you_mean, shown
 from headstart.files import read_text
 
-Direction = Literal["causal", "bidirectional"]
+Direction = Literal["causal", "bidirectional", "both"]
 Positions = Literal["sinusoidal", "learned", "rotary", "relative", "none"]
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
@@ -166,7 +166,7 @@ class ModelConfig(Settings):
     heads: int = field(metadata=SIZE)
     feed_forward: int = field(metadata=SIZE | {"most": 1_048_576})
     window: int = field(default=512, metadata=SIZE | {"most": 1_048_576})  # the longest sequence, in tokens
-    direction: Direction = "bidirectional"
+    direction: Direction = "bidirectional"  # both: a batch says which; a classifier reads both sides
     positions: Positions = "learned"
     position_offset: int = field(
         default=0, metadata={"least": 0, "most": 65_536}
@@ -202,7 +202,7 @@ class ModelConfig(Settings):
             )
         if positions == "sinusoidal" and width % 2:
             yield f"sinusoidal positions are pairs of sine and cosine, and width {width} is odd: choose it even"
-        if positions == "relative" and well("direction") and value["direction"] == "causal":
+        if positions == "relative" and well("direction") and value["direction"] != "bidirectional":
             yield "relative positions are for a bidirectional model: choose rotary or learned for a causal one"
         if positions == "relative" and well("relative_buckets") and value["relative_buckets"] % 4:
             yield f"relative_buckets is {value['relative_buckets']}, and must be a multiple of 4"
@@ -239,6 +239,15 @@ class MaskedConfig(Settings):
 
 
 @dataclass(frozen=True)
+class CausalMaskedConfig(Settings):
+    """One head for both objectives on a backbone of both directions: a masked token, too, is predicted at the token
+    before it, as the next one (Charpentier and Samuel 2024).
+    """
+
+    kind: Literal["causal+masked"] = "causal+masked"
+
+
+@dataclass(frozen=True)
 class NextSentenceConfig(Settings):
     """Does the second segment follow the first? Two classes on the pooled first token."""
 
@@ -270,10 +279,18 @@ class ClassifierConfig(Settings):
     kind: Literal["classifier"] = "classifier"
 
 
-HeadConfig = NextTokenConfig | MaskedConfig | NextSentenceConfig | MaskedNextSentenceConfig | ClassifierConfig
+HeadConfig = (
+    NextTokenConfig
+    | MaskedConfig
+    | CausalMaskedConfig
+    | NextSentenceConfig
+    | MaskedNextSentenceConfig
+    | ClassifierConfig
+)
 HEADS: dict[str, type[HeadConfig]] = {
     "next-token": NextTokenConfig,
     "masked": MaskedConfig,
+    "causal+masked": CausalMaskedConfig,
     "next-sentence": NextSentenceConfig,
     "masked+next-sentence": MaskedNextSentenceConfig,
     "classifier": ClassifierConfig,

@@ -8,6 +8,7 @@ import pytest
 
 import tokenizers
 from headstart.batches.batch import Batches
+from headstart.batches.causal_masked import CausalMaskedBatches
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
@@ -46,6 +47,7 @@ SHUFFLED = [
     "masked",
     "whole words",
     "next sentence",
+    "causal+masked",
 ]
 IN_FILE_ORDER = ["across, evaluation", "within, evaluation", "masked, evaluation", "next sentence, evaluation"]
 
@@ -86,6 +88,9 @@ def makers(trained: dict[str, Tokenizer]) -> dict[str, Maker]:
         "masked": masked(masking, False),
         "whole words": masked(whole_words, False),
         "next sentence": next_sentence(False),
+        "causal+masked": lambda seed: CausalMaskedBatches(
+            documents, words, window=12, batch_size=4, seed=seed, masking=masking, causal_share=0.5
+        ),
         "across, evaluation": causal(True, True),
         "within, evaluation": causal(False, True),
         "masked, evaluation": masked(masking, True),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.config import (
     Activation,
+    CausalMaskedConfig,
     ClassifierConfig,
     Direction,
     Family,
@@ -36,7 +37,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @st.composite
 def configs(draw: st.DrawFn, /, **fixed: Any) -> ModelConfig:
     """Any small model that a config can describe; `fixed` holds what the test needs."""
-    kinds = [k for k in get_args(Positions) if not (k == "relative" and fixed.get("direction") == "causal")]
+    kinds = [k for k in get_args(Positions) if not (k == "relative" and fixed.get("direction") in ("causal", "both"))]
     positions = fixed.get("positions") or draw(st.sampled_from(kinds))
     directions = ["bidirectional"] if positions == "relative" else get_args(Direction)
     direction = fixed.get("direction") or draw(st.sampled_from(directions))
@@ -77,6 +78,8 @@ def heads_of(config: ModelConfig) -> st.SearchStrategy[HeadConfig]:
         bias=st.booleans(),
     )
     rest: list[HeadConfig] = [NextTokenConfig()] if causal else [MaskedConfig()]
+    if config.direction == "both":
+        rest.append(CausalMaskedConfig())
     if config.pooler and not causal:
         rest += [NextSentenceConfig(), MaskedNextSentenceConfig()]
     return classifiers | st.sampled_from(rest)

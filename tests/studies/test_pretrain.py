@@ -37,6 +37,7 @@ def settings(world: Path, **changes: Any) -> PretrainSettings:
         ("causal", "small", {"loss", "perplexity", "bits_per_byte"}),
         ("masked", "small", {"loss", "perplexity"}),
         ("masked", "bert-tiny", {"loss", "perplexity"}),
+        ("causal+masked", "lab", {"loss", "masked_loss", "causal_loss", "perplexity", "bits_per_byte"}),
         ("masked+next-sentence", "small", {"loss", "masked_loss", "next_sentence_loss", "perplexity"}),
     ],
 )
@@ -129,6 +130,8 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
         ({"model": "gpt2", "objective": "masked"}, ModelError, "a causal backbone sees one"),
         ({"model": "bert-tiny", "objective": "causal"}, ModelError, "would read its own answer"),
         ({"model": None, "change": (), "init": str(tmp_path / "causal"), "objective": "masked"}, ModelError, "causal"),
+        ({"model": "gpt2", "objective": "causal+masked"}, ModelError, "this one is causal: choose direction = 'both'"),
+        ({"model": "bert-tiny", "objective": "causal+masked"}, ModelError, "this one is bidirectional"),
         ({"store": str(tmp_path)}, HeadstartError, str(tmp_path)),
     ]
     for changes, error, words in cases:
@@ -143,6 +146,9 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
         ({"init": "somewhere"}, "model and init are both given"),
         ({"store": ""}, "or a token store with --store"),
         ({"mask_rate": 0.0}, "mask_rate is 0.0, and must be above 0"),
+        ({"causal_share": 0.1}, "causal_share is for the objective causal\\+masked"),
+        ({"objective": "causal+masked", "causal_share": 0.0}, "causal_share is 0.0, and must be above 0"),
+        ({"objective": "causal+masked", "causal_share": 1.0}, "causal_share is 1.0, and must be below 1"),
         ({"model": None, "init": "x"}, "--change is for a preset"),
         ({"mask_rate_end": 0.1}, "mask_rate_end is for objectives with masks"),
         ({"objective": "masked", "mask_rate_end": 1.0}, "mask_rate_end is 1.0, and must be below 1"),

@@ -15,13 +15,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX, Batch, pad_batch
-from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
+from headstart.config import (
+    CausalMaskedConfig,
+    ClassifierConfig,
+    HeadConfig,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
+    NextTokenConfig,
+)
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training import stepper as module
 from headstart.training.moving_average import MovingAverage
 from headstart.training.objectives import (
     Causal,
+    CausalAndMasked,
     Classification,
     MaskedAndNextSentence,
     MaskedTokens,
@@ -38,6 +46,7 @@ WINDOW = 64
 CASES: list[Any] = [
     pytest.param(NextTokenConfig(), Causal(), id="causal"),
     pytest.param(MaskedConfig(), MaskedTokens(), id="masked"),
+    pytest.param(CausalMaskedConfig(), CausalAndMasked(), id="causal-and-masked"),
     pytest.param(MaskedNextSentenceConfig(), MaskedAndNextSentence(), id="masked-and-next-sentence"),
     pytest.param(ClassifierConfig(classes=3, pool="last", dropout=0.0), Classification((1.0, 2.0, 0.5)), id="classes"),
     pytest.param(ClassifierConfig(classes=3, pool="mean", dropout=0.0), Classification(), id="classes-by-mean"),
@@ -47,8 +56,11 @@ CASES: list[Any] = [
 def model_with(head: HeadConfig, dropout: float = 0.0) -> Model:
     torch.manual_seed(0)
     causal = isinstance(head, NextTokenConfig) or (isinstance(head, ClassifierConfig) and head.pool == "last")
-    sizes = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": WINDOW}
-    return Model.build(preset("lab" if causal else "bert-tiny", **sizes, dropout=dropout, attention_dropout=0.0), head)
+    sizes: dict[str, Any] = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24}
+    if isinstance(head, CausalMaskedConfig):
+        sizes["direction"] = "both"
+    sizes |= {"window": WINDOW, "dropout": dropout, "attention_dropout": 0.0}
+    return Model.build(preset("lab" if causal else "bert-tiny", **sizes), head)
 
 
 def batch_for(objective: Objective, lengths: list[int], seed: int = 0) -> Batch:
@@ -56,7 +68,7 @@ def batch_for(objective: Objective, lengths: list[int], seed: int = 0) -> Batch:
     tokens = sum(lengths)
     starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
     ids = torch.randint(30, (tokens,), generator=draw)
-    more: dict[str, Tensor] = {}
+    more: dict[str, Any] = {"causal": isinstance(objective, Causal)}
     if isinstance(objective, Causal):
         more["targets"] = ids.roll(-1)
     else:
@@ -65,6 +77,10 @@ def batch_for(objective: Objective, lengths: list[int], seed: int = 0) -> Batch:
     if isinstance(objective, MaskedTokens | MaskedAndNextSentence):
         masked = torch.arange(0, tokens, 3)
         more |= {"masked": masked, "targets": ids[masked]}
+    if isinstance(objective, CausalAndMasked):
+        more |= {"causal": True, "targets": ids.roll(-1)}
+        if seed % 2:
+            more |= {"causal": False, "masked": starts[:-1], "targets": ids[starts[:-1]]}
     return Batch(ids, starts, max(lengths), **more)
 
 
@@ -148,7 +164,7 @@ def test_a_replayed_step_is_the_eager_step(head: HeadConfig, objective: Objectiv
     eager, eager_values, expected = run(EagerStepper, head, objective, optimizer=optimizer)
     stepper, values, weights = run(CpuGraphStepper, head, objective, optimizer=optimizer)
     average = eager.average
-    assert len(stepper.graphs) == 2
+    assert len(stepper.graphs) == (4 if isinstance(objective, CausalAndMasked) else 2)  # sizes, of each kind
     torch.testing.assert_close(values, eager_values, rtol=1e-9, atol=1e-9)
     for name, value in weights.items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-6)

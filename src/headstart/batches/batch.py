@@ -31,9 +31,10 @@ class Batch:
     longest: int
     segments: Tensor | None = None  # (N,) 0 for the first text of a pair, 1 for the second
     targets: Tensor | None = None  # (N,) the next token, or (M,) the token that was masked
-    masked: Tensor | None = None  # (M,) positions of the masked tokens
+    masked: Tensor | None = None  # (M,) positions at which the masked tokens are predicted
     labels: Tensor | None = None  # (S,) the class of each sequence
     rows: Tensor | None = None  # (S,) which example of the set each sequence is
+    causal: bool = False  # no token attends to a later one; in a causal model none ever does
 
     def tensors(self) -> dict[str, Tensor]:
         """Those of its fields that are tensors and not None."""
@@ -92,6 +93,7 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         masked=masked,
         labels=None if batch.labels is None else batch.labels[first:last],
         rows=None if batch.rows is None else batch.rows[first:last],
+        causal=batch.causal,
     )
 
 

@@ -1,6 +1,7 @@
 """Batches for language models, each a pure function of (seed, epoch, step).
 
 causal           `CausalBatches`: documents end to end, each token's target the next one
+causal+masked    `CausalMaskedBatches`, in a file of its own: steps of both kinds
 masked           `MaskedBatches`: windows of documents, some of their tokens masked
 next sentence    `PairBatches`: two segments that follow one another, or do not, with masks
 
@@ -69,13 +70,13 @@ class CausalBatches:
         targets[np.isin(targets, self.predictable)] = IGNORE_INDEX
         ids = ids[: self.tokens]
         starts = np.append(np.arange(0, len(ids), self.window), len(ids))
-        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets))
+        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets), causal=True)
 
     def _within_documents(self, epoch: int, step: int) -> Batch:
         ids, starts = self.windows.sequences(self.sampler.items(epoch, step))
         targets = np.append(ids[1:], IGNORE_INDEX)
         targets[starts[1:] - 1] = IGNORE_INDEX
-        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets))
+        return Batch(**packed(ids, starts), targets=torch.from_numpy(targets), causal=True)
 
 
 def _document_borders(tokenizer: Tokenizer, across: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.batches.batch import Ints
 from headstart.batches.ragged import Piece, concatenate
@@ -78,6 +79,12 @@ class Windows:
     def text_start(self, windows: Ints) -> Ints:
         """(S,): where the text of each begins among the ids of all documents; for windows that are wrapped each."""
         return self.documents.starts[self.document[windows]] + self.offset[windows]
+
+    def ends_document(self, windows: Ints) -> NDArray[np.bool_]:
+        """(S,): whether each is the last of its document; for windows that are wrapped each."""
+        text_end = self.text_start(windows) + self.length[windows] - self._special
+        last: NDArray[np.bool_] = text_end == self.documents.starts[self.document[windows] + 1]
+        return last
 
     def _slices(self, windows: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Tokens `begin[s]` to `end[s]` of each of these windows, end to end."""

@@ -162,13 +162,28 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, layout: Flat, causal: bool) -> Tens
     return out[..., :width]
 
 
+def _queries(layout: Flat, keep: Tensor, causal: bool) -> list[int] | None:
+    """How many of the tokens at `keep` each sequence has; None where they are not in its order, or look back alone.
+
+    The last token of a causal sequence looks at all of it, as every token of a bidirectional one does.
+    """
+    last = layout.starts[1:] - 1
+    if causal and (keep.shape != last.shape or (keep != last).any()):
+        return None
+    sequence = layout.sequence[keep]
+    if (sequence.diff() < 0).any():
+        return None
+    counts: list[int] = torch.bincount(sequence, minlength=len(last)).tolist()
+    return counts
+
+
 class Attention(nn.Module):
     """Multi-head attention: project to queries, keys and values, attend in each head, project back."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.head_width = config.heads, config.head_width
-        self.causal = config.direction == "causal"
+        self.causal = config.direction == "causal"  # else the layout says, where both directions are allowed
         self.dropout = config.attention_dropout
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
@@ -182,8 +197,9 @@ class Attention(nn.Module):
         self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
     ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
+        causal = self.causal or layout.causal
         if keep is not None and bias is None and _long_on_cpu(layout, x):
-            queries = self._queries(layout, keep)
+            queries = _queries(layout, keep, causal)
             if queries is not None:
                 q, k, v = self._project_kept(x, angles, keep)
                 return self.out(
@@ -192,24 +208,10 @@ class Attention(nn.Module):
         q, k, v = self.project(x, angles)
         if isinstance(layout, Cached):
             k, v = layout.extend(self, k, v)
-        mixed = attend(q, k, v, layout, causal=self.causal, bias=bias, dropout=dropout)
+        mixed = attend(q, k, v, layout, causal=causal, bias=bias, dropout=dropout)
         if keep is not None:
             mixed = layout.take(mixed, keep)
         return self.out(mixed.flatten(-2))
-
-    def _queries(self, layout: Flat, keep: Tensor) -> list[int] | None:
-        """How many of the tokens at `keep` each sequence has; None where they are not in its order, or look back alone.
-
-        The last token of a causal sequence looks at all of it, as every token of a bidirectional one does.
-        """
-        last = layout.starts[1:] - 1
-        if self.causal and (keep.shape != last.shape or (keep != last).any()):
-            return None
-        sequence = layout.sequence[keep]
-        if (sequence.diff() < 0).any():
-            return None
-        counts: list[int] = torch.bincount(sequence, minlength=len(last)).tolist()
-        return counts
 
     def _project_kept(self, x: Tensor, angles: Tensor | None, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of the tokens at `keep` alone, (M, H, K); keys and values of all, (N, H, K)."""

@@ -121,9 +121,13 @@ class Backbone(nn.Module):
                 f"a sequence of {layout.longest} tokens is longer than the model's window of "
                 f"{self.config.window}: cut it, or build the model with a larger window"
             )
-        if isinstance(layout, Cached) and self.config.direction != "causal":
+        if layout.causal and self.config.direction == "bidirectional":
+            cached = isinstance(layout, Cached)
             raise ModelError(
                 "a bidirectional model looks ahead, so it reads a text at once: give it a layout without cache"
+                if cached
+                else "a causal batch on a bidirectional model would read its own answers: choose direction = 'causal' "
+                "or 'both'"
             )
         position = layout.position
         angles = None if self.angles is None else self.angles[position]  # (…, 2, K / 2)

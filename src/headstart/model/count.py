@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headstart.config import (
+    CausalMaskedConfig,
     ClassifierConfig,
     HeadConfig,
     MaskedConfig,
@@ -113,11 +114,11 @@ def _norm(name: str, c: ModelConfig, part: Literal["backbone", "head"] = "backbo
 
 def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
     d, v = c.width, c.vocabulary
-    if isinstance(head, MaskedConfig | MaskedNextSentenceConfig):
+    if isinstance(head, MaskedConfig | CausalMaskedConfig | MaskedNextSentenceConfig):
         plus = f" + {d}" if c.bias else ""
         yield Block("head: dense", f"{d} × {d}{plus}", d * d + int(c.bias) * d, part="head")
         yield _norm("head: norm", c, "head")
-    if isinstance(head, NextTokenConfig | MaskedConfig | MaskedNextSentenceConfig):
+    if isinstance(head, NextTokenConfig | MaskedConfig | CausalMaskedConfig | MaskedNextSentenceConfig):
         if c.tied:
             yield Block("head: vocabulary", "the token embedding, shared", v * d, part="head", shared=True)
         else:

@@ -2,6 +2,7 @@
 
     next token      (…, D) → (…, V)    the embedding transposed where tied, else a linear layer
     masked token    (…, D) → (…, V)    dense, activation, norm (BERT's transform), then the vocabulary
+    causal+masked   (…, D) → (…, V)    the same, read one token earlier: as the next token, in both objectives
     next sentence   (S, D) → (S, 2)    on the pooled first token
     classifier      (S, D) → (S, C)    on the first, the last or the mean token
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.config import (
+    CausalMaskedConfig,
     ClassifierConfig,
     HeadConfig,
     MaskedConfig,
@@ -56,7 +58,9 @@ class NextTokenHead(VocabularyHead):
         super().__init__(config, bias=not config.tied)
 
 
-class MaskedHead(VocabularyHead):
+class TransformHead(VocabularyHead):
+    """BERT's transform, then the vocabulary."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, bias=True)
         self.dense = nn.Linear(config.width, config.width, bias=config.bias)
@@ -65,6 +69,14 @@ class MaskedHead(VocabularyHead):
 
     def features(self, x: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(x)))
+
+
+class MaskedHead(TransformHead):
+    """The token at the position that is read."""
+
+
+class CausalMaskedHead(TransformHead):
+    """The token after the position that is read, under the causal mask or, where that token is masked, without it."""
 
 
 class NextSentenceHead(nn.Module):
@@ -120,7 +132,7 @@ class ClassifierHead(nn.Module):
         return self.out(x)
 
 
-Head = NextTokenHead | MaskedHead | NextSentenceHead | MaskedNextSentenceHead | ClassifierHead
+Head = NextTokenHead | MaskedHead | CausalMaskedHead | NextSentenceHead | MaskedNextSentenceHead | ClassifierHead
 
 
 def build_head(config: ModelConfig, head: HeadConfig) -> Head:
@@ -130,9 +142,15 @@ def build_head(config: ModelConfig, head: HeadConfig) -> Head:
         isinstance(head, ClassifierConfig) and head.pooler == "backbone"
     )
     if isinstance(head, NextTokenConfig) and not causal:
+        other = "causal+masked" if config.direction == "both" else "masked"
         raise ModelError(
             "a next-token head on a bidirectional backbone would read its own answer: "
-            "choose direction = 'causal', or a masked head"
+            f"choose direction = 'causal', or a {other} head"
+        )
+    if isinstance(head, CausalMaskedConfig) and config.direction != "both":
+        raise ModelError(
+            "a causal+masked head needs a backbone that is used in both directions, and this one is "
+            f"{config.direction}: choose direction = 'both'"
         )
     if isinstance(head, MaskedConfig | MaskedNextSentenceConfig | NextSentenceConfig) and causal:
         raise ModelError(
@@ -153,6 +171,8 @@ def build_head(config: ModelConfig, head: HeadConfig) -> Head:
             return NextTokenHead(config)
         case MaskedConfig():
             return MaskedHead(config)
+        case CausalMaskedConfig():
+            return CausalMaskedHead(config)
         case NextSentenceConfig():
             return NextSentenceHead(config)
         case MaskedNextSentenceConfig():

@@ -34,9 +34,10 @@ class Flat:
     position: Tensor  # (N,) its position in that sequence
     padded_index: Tensor  # (N,) its index in the padded (S, L) block, row by row
     real: Tensor | None  # (S, L) True for tokens, False for padding; None without padding
+    causal: bool = False  # no token attends to a later one; in a causal model none ever does
 
     @classmethod
-    def from_starts(cls, starts: Tensor, longest: int, tokens: int) -> Flat:
+    def from_starts(cls, starts: Tensor, longest: int, tokens: int, *, causal: bool = False) -> Flat:
         """The layout of sequences that begin at `starts`. Shapes depend on no tensor's values, for CUDA graphs."""
         index = torch.arange(tokens, device=starts.device, dtype=starts.dtype)
         sequence = torch.searchsorted(starts[1:].contiguous(), index, right=True)
@@ -44,13 +45,13 @@ class Flat:
         real = None
         if tokens != (len(starts) - 1) * longest:
             real = torch.arange(longest, device=starts.device) < starts.diff()[:, None]
-        return cls(starts, longest, sequence, position, sequence * longest + position, real)
+        return cls(starts, longest, sequence, position, sequence * longest + position, real, causal)
 
     @classmethod
-    def from_lengths(cls, lengths: Sequence[int], device: torch.device | str = "cpu") -> Flat:
+    def from_lengths(cls, lengths: Sequence[int], device: torch.device | str = "cpu", *, causal: bool = False) -> Flat:
         """The layout of sequences of these lengths."""
         starts = torch.tensor([0, *lengths], dtype=torch.int32, device=device).cumsum(0, dtype=torch.int32)
-        return cls.from_starts(starts, max(lengths), sum(lengths))
+        return cls.from_starts(starts, max(lengths), sum(lengths), causal=causal)
 
     def pad(self, x: Tensor) -> Tensor:
         """(N, …) → (S, L, …), zeros for padding."""
@@ -91,6 +92,7 @@ class Dense:
     """S sequences padded on the right to L tokens: the form of ONNX and `transformers`."""
 
     mask: Tensor  # (S, L) True for tokens, False for padding
+    causal: bool = field(default=False, kw_only=True)
 
     @property
     def longest(self) -> int:
@@ -142,6 +144,7 @@ class Cached(Dense):
         ([[3]], [[True, True, True, True]])
     """
 
+    causal: bool = field(default=True, init=False)
     past: int = 0
     cache: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
 

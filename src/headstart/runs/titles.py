@@ -13,6 +13,7 @@ BASELINES = {"tfidf": "Linear model (TF-IDF)", "majority": "Always the most freq
 OBJECTIVES = {
     "causal": "Causal language model",
     "masked": "Masked language model",
+    "causal+masked": "Causal and masked language model",
     "masked+next-sentence": "Masked language model with next-sentence prediction",
 }
 

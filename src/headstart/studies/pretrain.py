@@ -1,9 +1,10 @@
-"""Pretraining: a language model from a token store; causal, masked, or masked and next sentence."""
+"""Pretraining: a language model from a token store; causal, masked, both, or masked and next sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from headstart.bases import note_local
 from headstart.batches.batch import Batches, pick_window
+from headstart.batches.causal_masked import CausalMaskedBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.batches.sampler import RunLength
@@ -31,11 +33,18 @@ from headstart.training.driver import open_run, training_manifest, training_resu
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
-from headstart.training.objectives import Causal, MaskedAndNextSentence, MaskedTokens, Objective
+from headstart.training.objectives import Causal, CausalAndMasked, MaskedAndNextSentence, MaskedTokens, Objective
 
 DEFAULT_PRESET = "small"
 MEASURED = {"cpu": (8, 6), "cuda": (256, 64)}  # batch size and steps by which the speed of a device is measured
-HEAD_OF = {"causal": "next-token", "masked": "masked", "masked+next-sentence": "masked+next-sentence"}
+HEAD_OF = {
+    "causal": "next-token",
+    "masked": "masked",
+    "causal+masked": "causal+masked",
+    "masked+next-sentence": "masked+next-sentence",
+}
+DIRECTION_OF: dict[str, Direction] = {"causal": "causal", "causal+masked": "both"}  # bidirectional for all others
+CAUSAL_SHARE = 1 / 16  # of the steps of causal+masked
 
 
 def pretrain(
@@ -62,7 +71,7 @@ def pretrain(
     window = pick_window(settings.window, model.config)
     train = make_batches(settings, store.split("train"), tokenizer, window)
     documents = store.split("valid")
-    valid = make_batches(settings, documents, tokenizer, window, evaluation=True) if len(documents) else None
+    scorer = _Validation(settings, documents, tokenizer, window) if len(documents) else None
     parallel.require_same("data", str(store.manifest["files"]))
     with open_run(out, "pretrain", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
@@ -70,21 +79,13 @@ def pretrain(
             return run.result_json()
         log(f"run folder: {run.path}")
         precision = pick_precision(settings, device, log)
-        per_byte = _tokens_per_byte(documents) if settings.objective == "causal" and len(documents) else None
+        validate = None if scorer is None else partial(scorer.scores, precision=precision, parallel=parallel)
         objective = OBJECTIVES[settings.objective]
-
-        def validate(model: Model) -> Scores:
-            assert valid is not None
-            return language_model_scores(
-                model, objective, valid, precision, tokens_per_byte=per_byte, parallel=parallel
-            )
-
-        model = model.to(device)
-        loop = Loop(model, objective, train, settings, validate if valid else None, "loss", precision, parallel)
+        loop = Loop(model.to(device), objective, train, settings, validate, "loss", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
         model = loop.parallel_model.unwrapped()
         result = {
-            "valid": validate(model) if valid else None,
+            "valid": None if validate is None else validate(model),
             "objective": settings.objective,
             "weights": "fresh" if settings.init is None else f"from {settings.init}",
             "tokens": loop.tokens,
@@ -113,6 +114,7 @@ def measure_speed(settings: PretrainSettings, store: Store) -> float:
 OBJECTIVES: dict[str, Objective] = {
     "causal": Causal(),
     "masked": MaskedTokens(),
+    "causal+masked": CausalAndMasked(),
     "masked+next-sentence": MaskedAndNextSentence(),
 }
 
@@ -129,7 +131,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
             model = model.with_head(usual_head(model.config, kind))
         return model, tokenizer
     tokenizer = _tokenizer(settings, store, None)
-    direction: Direction = "causal" if settings.objective == "causal" else "bidirectional"
+    direction = DIRECTION_OF.get(settings.objective, "bidirectional")
     changes: dict[str, Any] = {"vocabulary": tokenizer.size, **read_pairs(settings.change, "change")}
     if settings.objective == "masked+next-sentence":
         changes = {"pooler": True, "segments": 2, **changes}
@@ -140,9 +142,18 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
 
 
 def make_batches(
-    settings: PretrainSettings, documents: Documents, tokenizer: Tokenizer, window: int, *, evaluation: bool = False
+    settings: PretrainSettings,
+    documents: Documents,
+    tokenizer: Tokenizer,
+    window: int,
+    *,
+    evaluation: bool = False,
+    causal_share: float | None = None,
 ) -> Batches:
-    """Batches of the objective's kind; with `evaluation` in file order and with the same masks in every pass."""
+    """Batches of the objective's kind; with `evaluation` in file order and with the same masks in every pass.
+
+    `causal_share`: of the steps of causal+masked, where it is not that of the settings.
+    """
     common: dict[str, Any] = {
         "window": window,
         "batch_size": settings.batch_size,
@@ -155,7 +166,45 @@ def make_batches(
     masking = Masking.of(tokenizer, settings.mask_rate, settings.whole_words, settings.mask_rate_end)
     if settings.objective == "masked":
         return MaskedBatches(documents, tokenizer, masking=masking, **common)
+    if settings.objective == "causal+masked":
+        share = _causal_share(settings) if causal_share is None else causal_share
+        return CausalMaskedBatches(documents, tokenizer, masking=masking, causal_share=share, **common)
     return PairBatches(documents, tokenizer, masking=masking, **common)
+
+
+class _Validation:
+    """Scores on held-out text. That of causal+masked is read twice, once in each way."""
+
+    def __init__(self, settings: PretrainSettings, documents: Documents, tokenizer: Tokenizer, window: int) -> None:
+        make = partial(make_batches, settings, documents, tokenizer, window, evaluation=True)
+        self.settings = settings
+        self.tokens_per_byte = _tokens_per_byte(documents)
+        self.causal = self.masked = None
+        if settings.objective == "causal":
+            self.causal = make()
+        elif settings.objective == "causal+masked":
+            self.causal, self.masked = make(causal_share=1.0), make(causal_share=0.0)
+        else:
+            self.masked = make()
+
+    def scores(self, model: Model, *, precision: torch.dtype, parallel: Parallel) -> Scores:
+        """Per byte where every token is predicted from those before; a loss of causal+masked is that of a mean step."""
+        score = partial(language_model_scores, model, OBJECTIVES[self.settings.objective], parallel=parallel)
+        masked = {} if self.masked is None else score(self.masked, precision)
+        if self.causal is None:
+            return masked
+        causal = score(self.causal, precision, tokens_per_byte=self.tokens_per_byte)
+        if not masked:
+            return causal
+        share = _causal_share(self.settings)
+        loss = share * causal["loss"] + (1 - share) * masked["loss"]
+        return {"loss": loss, "masked_loss": masked["loss"], "causal_loss": causal["loss"]} | {
+            name: causal[name] for name in ("perplexity", "bits_per_byte")
+        }
+
+
+def _causal_share(settings: PretrainSettings) -> float:
+    return CAUSAL_SHARE if settings.causal_share is None else settings.causal_share
 
 
 def _preset(name: str, changes: Mapping[str, Any]) -> ModelConfig:

@@ -213,7 +213,7 @@ class PretrainSettings(TrainingSettings):
     column: str | None = _text(None, "Corpus: the column of the text, where the guess is wrong.")
     blank_lines: bool | None = _text(None, "Corpus: in .txt files blank lines, not line ends, part documents.")
     skip_bad: bool | None = _text(None, "Corpus: leave documents out that cannot be read, and list them.")
-    objective: Literal["causal", "masked", "masked+next-sentence"] = _model(
+    objective: Literal["causal", "masked", "causal+masked", "masked+next-sentence"] = _model(
         "causal", "What the model learns from text.", everyday=True
     )
     model: str | None = _model(
@@ -234,6 +234,9 @@ class PretrainSettings(TrainingSettings):
         below=1,
     )
     whole_words: bool = _text(False, "Masked: hide words as a whole.")
+    causal_share: float | None = _text(
+        None, "Causal+masked: share of the steps that are causal; by default 1 in 16.", above=0, below=1
+    )
     epochs: int = other_default("epochs", 1)
     batch_size: int = other_default("batch_size", 32)
     lr: float = other_default("lr", 1e-3)
@@ -255,6 +258,8 @@ class PretrainSettings(TrainingSettings):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
         if value.get("mask_rate_end") is not None and value.get("objective") == "causal":
             yield "mask_rate_end is for objectives with masks, and causal has none: choose another, or leave it out"
+        if value.get("causal_share") is not None and value.get("objective") != "causal+masked":
+            yield "causal_share is for the objective causal+masked: add --objective causal+masked, or leave it out"
 
 
 @dataclass(frozen=True)

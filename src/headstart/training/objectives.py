@@ -1,4 +1,4 @@
-"""What a model is trained for: four losses, each a sum and a count.
+"""What a model is trained for: its losses, each a sum and a count.
 
 A step's loss is its sum over its count. Both add up over the parts of a batch, and the count is known before the model
 runs; so micro-batches, or several processes, each divide by the count of the whole step and their gradients add up to
@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.errors import ModelError
-from headstart.model.heads import ClassifierHead, MaskedHead, MaskedNextSentenceHead, NextTokenHead, VocabularyHead
+from headstart.model.heads import (
+    CausalMaskedHead,
+    ClassifierHead,
+    MaskedHead,
+    MaskedNextSentenceHead,
+    NextTokenHead,
+    VocabularyHead,
+)
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.training.cross_entropy import chunked_cross_entropy
@@ -46,7 +53,7 @@ class Objective:
 
 
 def layout_of(batch: Batch) -> Flat:
-    return Flat.from_starts(batch.starts, batch.longest, batch.ids.shape[0])
+    return Flat.from_starts(batch.starts, batch.longest, batch.ids.shape[0], causal=batch.causal)
 
 
 def _vocabulary_loss(head: VocabularyHead, model: Model, vectors: Tensor, targets: Tensor) -> Tensor:
@@ -79,6 +86,21 @@ class MaskedTokens(TokenObjective):
 
     name = "masked training"
     head = MaskedHead
+
+
+class CausalAndMasked(TokenObjective):
+    """The next token in every batch: at every token of a causal one, and before the masked tokens of all others."""
+
+    name = "causal and masked training"
+    head = CausalMaskedHead
+
+    def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        if batch.causal == (batch.masked is not None):
+            raise ModelError(
+                "a batch is causal, with a target at every token, or has masked tokens: one of both, else a token "
+                "would see its own answer"
+            )
+        return super().sums(model, batch)
 
 
 class MaskedAndNextSentence(Objective):

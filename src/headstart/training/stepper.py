@@ -183,7 +183,11 @@ class CudaGraphStepper(EagerStepper):
             return super().step(batch, number, micro_batches, lr_factor)
         counts, padded = self.loss_counts(batch), pad_batch(batch, self.parallel_model.model.config.window)
         padded = padded.pinned() if self.device.type == "cuda" else padded
-        size = tuple((name, tuple(value.shape)) for name, value in padded.tensors().items()), padded.longest
+        size = (
+            tuple((name, tuple(value.shape)) for name, value in padded.tensors().items()),
+            padded.longest,
+            padded.causal,
+        )
         self.steps_of_size[size] += 1
         self.optimizer.set_lr(lr_factor)
         captured = self.graphs.get(size)
