@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from headstart.config import (
     HEADS,
     Activation,
+    CausalMaskedConfig,
     ClassifierConfig,
     Direction,
     Family,
@@ -128,7 +129,7 @@ def test_all_of_it_stands_in_the_message() -> None:
         ),
         ({"activation": "x" * 200}, f"activation is '{'x' * 99}…: known: gelu, gelu-tanh, relu, silu"),
         ({"positions": "rotray"}, "positions is 'rotray': did you mean 'rotary'?"),
-        ({"direction": 1}, "direction is 1: known: bidirectional, causal"),
+        ({"direction": 1}, "direction is 1: known: bidirectional, both, causal"),
         ({"direction": ["causal"]}, "direction is ['causal']: did you mean 'causal'?"),
         ({"activation": None}, "activation is None: known: gelu, gelu-tanh, relu, silu"),
         ({"width": None}, "width is None, and must be of type int"),
@@ -348,6 +349,7 @@ def test_thousands_of_mistakes_are_told_in_a_screenful() -> None:
 ALL_HEADS: list[HeadConfig] = [
     NextTokenConfig(),
     MaskedConfig(),
+    CausalMaskedConfig(),
     NextSentenceConfig(),
     MaskedNextSentenceConfig(),
     ClassifierConfig(classes=2),
@@ -369,7 +371,11 @@ def test_every_head_is_found_by_its_kind() -> None:
 @pytest.mark.parametrize(
     ("mapping", "problem"),
     [
-        ({}, "head kind is None: known: classifier, masked, masked+next-sentence, next-sentence, next-token"),
+        (
+            {},
+            "head kind is None: known: causal+masked, classifier, masked, masked+next-sentence, next-sentence, "
+            "next-token",
+        ),
         ({"kind": "clasifier"}, "head kind is 'clasifier': did you mean 'classifier'?"),
         ({"kind": "classifier"}, "classes is missing"),
         ({"kind": "classifier", "classes": 1}, "classes is 1, and must be at least 2"),
