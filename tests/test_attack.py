@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import random
 import signal
 from collections import Counter
@@ -33,8 +34,8 @@ def test_a_short_share_of_damaged_files(name: str, cases: int, tmp_path: Path) -
     assert {outcome.kind for outcome in outcomes} == {"answered", "refused"}
 
 
-@pytest.mark.parametrize(("name", "cases"), [("checkpoints", 4), ("options", 12)])
-def test_a_short_share_of_damaged_runs_and_odd_options(name: str, cases: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "cases"), [("checkpoints", 4), ("options", 12), ("studies", 12), ("bases", 12)])
+def test_a_short_share_of_what_is_damaged_and_odd_options(name: str, cases: int, tmp_path: Path) -> None:
     test = module(name)
     test.prepare(tmp_path)
     outcomes = [test.attack(tmp_path, number, random.Random(f"7/{number}")) for number in range(cases)]
@@ -61,6 +62,31 @@ def test_a_wrong_row_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(module("cases").WrongAnswer, match="1 rows that were not written"):
         readers._read(path, rows, 0, skip=False, corpus=False)
     assert readers._read(path, rows, 1, skip=False, corpus=False) == "2 rows"
+
+
+def test_an_arm_with_a_wrong_answer_and_a_traceback_in_the_log_are_seen() -> None:
+    studies, wrong = module("studies"), module("cases").WrongAnswer
+    arm = {"name": "full", "label": "pos", "probabilities": {"neg": 0.3, "pos": 0.7}}
+    assert studies._check(arm) and not studies._check({"name": "full", "error": "damaged"})
+    for odd in ({"label": "sea"}, {"probabilities": {"neg": 0.3, "pos": 0.6}}):
+        with pytest.raises(wrong, match="full says"):
+            studies._check({**arm, **odd})
+    with pytest.raises(AssertionError, match="traceback in the log"), studies._no_tracebacks():
+        try:
+            raise KeyError("head")
+        except KeyError:
+            logging.getLogger("headstart.serve").exception("it could not answer")
+
+
+def test_a_base_that_is_not_the_released_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attacked = module("bases")
+    for package in ("released", "here"):
+        (tmp_path / package / "base").mkdir(parents=True)
+        (tmp_path / package / "base" / "config.json").write_text(package)
+        (tmp_path / package / "SHA256SUMS").write_text("")
+    monkeypatch.setattr(attacked.bases, "find", lambda name: tmp_path / "here" / name)
+    with pytest.raises(module("cases").WrongAnswer, match=r"another config\.json"):
+        attacked._use(tmp_path / "released")
 
 
 def test_a_run_that_goes_on_otherwise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,13 @@ def test_a_wheel_without_its_list_or_its_card(package: Path) -> None:
     assert "install headstart again" in refused("fill", "masked-xx", "a [MASK] story")
 
 
+@pytest.mark.parametrize("damaged", [b"\xff", b"0123  masked-xx/config.json\n", b"a line\n"])
+def test_a_damaged_list(package: Path, damaged: bytes) -> None:
+    (package / bases.SUMS).write_bytes((package / bases.SUMS).read_bytes() + damaged)
+    for command in (("bases",), ("fill", "masked-xx", "a [MASK] story")):
+        assert "SHA256SUMS, which comes with headstart, is damaged: install headstart again" in refused(*command)
+
+
 def test_a_damaged_base(package: Path) -> None:
     weights = package / "masked-xx" / "model.safetensors"
     whole = weights.read_bytes()

@@ -104,6 +104,8 @@ class TestPredict:
     def test_half_a_surrogate_pair(self, client: TestClient) -> None:
         body = b'{"texts": ["a witty tale", "\\ud83d"]}'
         assert error(client.post("/predict", content=body, headers=JSON)) == (422, "unreadable_text", "texts[1]")
+        answer = client.post("/predict", content=b'{"\\ud800": 1}', headers=JSON)
+        assert error(answer) == (422, "unknown_field", "\\ud800")  # spelled out
 
     def test_a_body_that_is_not_said_to_be_json(self, client: TestClient) -> None:
         """A form on some other site could send it, in the name of who looks at that site."""

@@ -245,7 +245,17 @@ class TestOddFolders:
             said = arms_of(client)
         assert "label" not in said["full"] and str(copied) not in said["full"]["error"]
         assert all(said[name]["label"] for name in ARMS - {"full"})
-        assert "cut short" in caplog.text
+        assert "cut short" in caplog.text and "Traceback" not in caplog.text
+
+    def test_a_model_that_was_moved_away_is_one_line_in_the_log(
+        self, copied: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        served = open_study("books", copied, "cpu", 1 << 30)
+        for linear in copied.glob(f"runs/*/{FILE}"):
+            linear.unlink()
+        with TestClient(create_app([served])) as client:
+            assert "could not answer" in arms_of(client)["tfidf"]["error"]
+        assert "No such file" in caplog.text and "Traceback" not in caplog.text
 
     def test_nothing_to_try(self, copied: Path) -> None:
         shutil.rmtree(copied / "runs")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.checkpoints.folder import read_safetensors, write_safetensors
-from headstart.errors import CheckpointError
+from headstart.errors import CheckpointError, NotFinite
 from headstart.reading.examples import Example, Examples
 from headstart.studies.baselines import baseline
 from headstart.studies.linear_model import FILE, OCCURRENCES, LinearModel
@@ -102,3 +105,43 @@ def test_a_damaged_file_is_refused(run: Path, tmp_path: Path) -> None:
         LinearModel.load(other)
     with pytest.raises(CheckpointError, match="there is no file"):
         LinearModel.load(tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels": ["neg", ["pos"]]}, "the label \\['pos'\\] is no text"),
+        ({"labels": ["pos", "pos"]}, "'pos' stands for two classes"),
+        ({"labels": ["pos"]}, "do not fit together"),
+        ({"temperature": 1e-320}, "'temperature' is 1e-320"),
+        ({"temperature": None}, "'temperature' is None"),
+        ({"ngrams": {"syllables": []}}, "'syllables' are no n-grams"),
+        ({"ngrams": {"words": [["a"]]}}, "'words' are no n-grams"),
+        ({"ngrams": ["words"]}, "no linear model of this headstart"),
+    ],
+)
+def test_what_a_linear_model_says_of_itself_is_checked(
+    run: Path, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    tensors = read_safetensors(run / FILE)
+    about = json.loads(tensors["about"].numpy().tobytes())
+    if len(about["labels"]) == 3 and "labels" in changed:
+        changed = {"labels": [*changed["labels"], "tide"]}
+    text = json.dumps({**about, **changed}).encode()
+    write_safetensors(tmp_path / FILE, {**tensors, "about": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
+    with pytest.raises(CheckpointError, match=message):
+        LinearModel.load(tmp_path / FILE)
+
+
+def test_weights_that_are_no_numbers_and_json_without_end_are_refused(run: Path, tmp_path: Path) -> None:
+    tensors = read_safetensors(run / FILE)
+    for name in ("idf", "weight", "bias"):
+        write_safetensors(tmp_path / FILE, {**tensors, name: tensors[name] * float("nan")})
+        with pytest.raises(NotFinite, match=f"weights in '{name}' are inf or nan"):
+            LinearModel.load(tmp_path / FILE)
+    write_safetensors(tmp_path / FILE, {**tensors, "bias": tensors["bias"].long()})
+    with pytest.raises(CheckpointError, match="other numbers than float32"):
+        LinearModel.load(tmp_path / FILE)
+    write_safetensors(tmp_path / FILE, {**tensors, "about": torch.full((100_000,), ord("["), dtype=torch.uint8)})
+    with pytest.raises(CheckpointError, match="no linear model of this headstart"):
+        LinearModel.load(tmp_path / FILE)

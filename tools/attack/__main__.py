@@ -27,6 +27,8 @@ TESTS = {  # in full size
     "readers": ("damaged data files", 10_000),
     "tokenizer": ("damaged tokenizers", 2_000),
     "models": ("damaged model folders", 2_000),
+    "studies": ("damaged comparisons, served", 500),
+    "bases": ("damaged bases", 200),
     "checkpoints": ("damaged runs, resumed", 500),
     "options": ("odd options and recipes", 5_000),
     "kills": ("kills of commands that write", 200),

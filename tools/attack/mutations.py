@@ -159,6 +159,15 @@ def mutate_safetensors(draw: Draw, content: bytes) -> bytes:
     return mutate_bytes(draw, content)
 
 
+def mutate_linear(draw: Draw, content: bytes) -> bytes:
+    """A linear model with odd values in its JSON, which is a tensor of bytes; or as `mutate_safetensors` does it."""
+    if draw.random() < 0.4:
+        return mutate_safetensors(draw, content)
+    tensors = safetensors.torch.load(content)
+    about = mutate_json(draw, tensors["about"].numpy().tobytes())
+    return safetensors.torch.save({**tensors, "about": torch.frombuffer(bytearray(about), dtype=torch.uint8)})
+
+
 def mutate_torch(draw: Draw, content: bytes) -> bytes:
     """A torch file with other tensors in it, or other bytes."""
     if draw.random() < 0.3:

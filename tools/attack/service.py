@@ -24,24 +24,35 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attack.models import prepare
-from attack.mutations import mutate_bytes
+from attack.mutations import mutate_bytes, mutate_json
+from attack.questions import Models, Question, make_questions, open_models, same
 from headstart.serve.limits import Limits
-from headstart.serve.models import ServedClassifier, open_served
 from headstart.serve.server import Server, open_socket
 
 CLIENTS, HOSTILE = 6, 4  # threads of each
-LIMITS = Limits(requests=128, idle=1.0, deadline=10.0)
-SECONDS = 600.0  # for the requests of one service
-END = 30.0  # seconds after which an end that has not come counts as a hang
-TEXTS = [f"a {word} book, {line}" for word in ("good", "dull", "witty") for line in ("page by page", "é" * 9, "")]
+LIMITS = Limits(requests=128, idle=5.0, deadline=60.0)
+SECONDS = 1800.0  # for the requests of one service
+END = 120.0  # seconds after which an end that has not come counts as a hang
 GOOD = ("answered", "503 at the end", "no connection at the end", "status below 500", "closed", "held", "ended")
-HEAD = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-PAGE = b"GET /app.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+PAGE = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+PAGES = (
+    b"/",
+    b"/info",
+    b"/metrics",
+    b"/docs",
+    b"/openapi.json",
+    b"/health",
+    b"/study.js",
+    b"/compare",
+    b"/../x",
+    b"/%00",
+)
 
 
 @dataclass
@@ -49,7 +60,7 @@ class Cycle:
     """One service from its start to its end."""
 
     port: int
-    expected: dict[str, dict[str, float]]
+    questions: list[Question]
     requests: int  # until it is told to end
     outcomes: Counter[tuple[str, str]]
     done: int = 0
@@ -68,28 +79,21 @@ class Cycle:
 def run(requests: int, cycles: int, seed: int) -> Counter[tuple[str, str]]:
     """How often each test had each outcome."""
     outcomes: Counter[tuple[str, str]] = Counter()
-    with tempfile.TemporaryDirectory() as folder, _tracebacks(outcomes):
-        prepare(Path(folder))
-        served = open_served("reviews", Path(folder) / "ours-classifier", "cpu")
-        assert isinstance(served, ServedClassifier)
-        answers = served.classifier.predict(TEXTS)
-        expected = {text: dict(answer.probabilities) for text, answer in zip(TEXTS, answers, strict=True)}
+    with tempfile.TemporaryDirectory() as name, _tracebacks(outcomes):
+        models = open_models(Path(name))
+        questions = make_questions(*models)
         for number in range(cycles):
             share = requests * (number + 1) // cycles - requests * number // cycles
-            _cycle(served, expected, share, outcomes, f"{seed}/{number}")
+            _cycle(models, questions, share, outcomes, f"{seed}/{number}")
     return outcomes
 
 
 def _cycle(
-    served: ServedClassifier,
-    expected: dict[str, dict[str, float]],
-    requests: int,
-    outcomes: Counter[tuple[str, str]],
-    seed: str,
+    models: Models, questions: list[Question], requests: int, outcomes: Counter[tuple[str, str]], seed: str
 ) -> None:
-    server = Server([served], LIMITS, None)
+    server = Server(models, LIMITS, None)
     with open_socket("127.0.0.1", 0) as listener, ExitStack() as held:
-        cycle = Cycle(listener.getsockname()[1], expected, requests, outcomes)
+        cycle = Cycle(listener.getsockname()[1], questions, requests, outcomes)
         draws = [random.Random(f"{seed}/{k}") for k in range(CLIENTS + HOSTILE)]
         threads = [threading.Thread(target=ordinary, args=(cycle, draw)) for draw in draws[:CLIENTS]]
         threads += [threading.Thread(target=hostile, args=(cycle, draw, held)) for draw in draws[CLIENTS:]]
@@ -112,7 +116,7 @@ def ordinary(cycle: Cycle, draw: random.Random) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", cycle.port, timeout=END)
         for _ in range(draw.choice((1, 1, 5, 50))):
             try:
-                outcome = _ask(connection, draw.choice(TEXTS), cycle.expected)
+                outcome = _ask(connection, draw.choice(cycle.questions))
             except ConnectionRefusedError:
                 cycle.count("ordinary request", "no connection" + " at the end" * cycle.ending.is_set())
                 return
@@ -127,57 +131,65 @@ def ordinary(cycle: Cycle, draw: random.Random) -> None:
         connection.close()
 
 
-def _ask(connection: http.client.HTTPConnection, text: str, expected: dict[str, dict[str, float]]) -> str:
-    connection.request("POST", "/predict", json.dumps({"text": text}), {"Content-Type": "application/json"})
+def _ask(connection: http.client.HTTPConnection, asked: Question) -> str:
+    connection.request("POST", asked.path, json.dumps(asked.body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     said = json.loads(answer.read())
     if answer.status != 200:
         return str(answer.status)
-    found, right = said["predictions"][0]["probabilities"], expected[text]
-    same = found.keys() == right.keys() and all(abs(found[name] - right[name]) < 1e-5 for name in right)
-    return "answered" if same else "wrong answer"
+    return "answered" if same(said, asked.answer) else "wrong answer"
 
 
 def hostile(cycle: Cycle, draw: random.Random, held: ExitStack) -> None:
     """Clients that send nothing, half of it, something else, or do not read; some stay, some leave."""
-    whole = json.dumps({"text": "a dull book"}).encode()
-    kinds: dict[str, Callable[[], bytes]] = {
-        "silent": lambda: b"",
-        "half of a header": lambda: PAGE[: draw.randrange(1, len(PAGE) - 3)],
-        "half of a body": lambda: HEAD % 5000 + whole,
-        "answers not read": lambda: PAGE * 40,
-        "random bytes": lambda: draw.randbytes(draw.randrange(1, 300)) + b"\r\n\r\n",
-        "mutated request": lambda: mutate_bytes(draw, HEAD % len(whole) + whole),
-        "mutated body": lambda: _with_length(mutate_bytes(draw, whole)),
-        "wrong Host": lambda: PAGE.replace(b"127.0.0.1", b"example.org"),
-        "deep JSON": lambda: _with_length(b"[" * 100_000),
-        "long body": lambda: HEAD % 10**9 + b" " * 100_000,
+    page = PAGE % b"/app.js"
+    kinds: dict[str, Callable[[bytes, bytes], bytes]] = {  # of a path and a body
+        "silent": lambda path, body: b"",
+        "half of a header": lambda path, body: page[: draw.randrange(1, len(page) - 3)],
+        "half of a body": lambda path, body: HEAD % (path, 5000) + body,
+        "answers not read": lambda path, body: page * 40,
+        "random bytes": lambda path, body: draw.randbytes(draw.randrange(1, 300)) + b"\r\n\r\n",
+        "mutated request": lambda path, body: mutate_bytes(draw, _request(path, body)),
+        "long body": lambda path, body: HEAD % (path, 10**9) + b" " * 100_000,
+        **{name: partial(answered, draw) for name, answered in ANSWERED.items()},
     }
     while not cycle.ending.wait(0.01):
-        kind = draw.choice(list(kinds))
+        kind, asked = draw.choice(list(kinds)), draw.choice(cycle.questions)
+        data = kinds[kind](asked.path.encode(), json.dumps(asked.body).encode())
+        seconds = END if kind in ANSWERED else draw.choice((0.0, 0.2))
         with suppress(OSError):
             wire = held.enter_context(socket.create_connection(("127.0.0.1", cycle.port), timeout=5))
-            cycle.count(kind, _send(wire, kinds[kind](), wait=draw.random() < 0.5))
+            cycle.count(kind, _send(wire, data, seconds))
 
 
-def _send(wire: socket.socket, data: bytes, *, wait: bool) -> str:
-    """Send, and either read what comes or keep the connection open."""
+# Whole requests, which have to be answered.
+ANSWERED: dict[str, Callable[[random.Random, bytes, bytes], bytes]] = {
+    "odd values": lambda draw, path, body: _request(path, mutate_json(draw, body)),
+    "mutated body": lambda draw, path, body: _request(path, mutate_bytes(draw, body)),
+    "deep JSON": lambda draw, path, body: _request(path, b"[" * 100_000),
+    "a page": lambda draw, path, body: PAGE % draw.choice(PAGES),
+    "wrong Host": lambda draw, path, body: _request(path, body).replace(b"127.0.0.1", b"example.org"),
+}
+
+
+def _send(wire: socket.socket, data: bytes, seconds: float) -> str:
+    """Send, and either read what comes within so many seconds or keep the connection open."""
     try:
         wire.sendall(data)
-        if not wait:
+        if not seconds:
             return "held"
-        wire.settimeout(0.2)
+        wire.settimeout(seconds)
         answer = wire.recv(65536)
     except TimeoutError:
-        return "held"
+        return "held" if seconds < END else "no answer"
     except OSError:
         return "closed"
     status = answer[9:12]
     return "closed" if not answer else "status below 500" if status < b"500" or status == b"503" else status.decode()
 
 
-def _with_length(body: bytes) -> bytes:
-    return HEAD % len(body) + body
+def _request(path: bytes, body: bytes) -> bytes:
+    return HEAD % (path, len(body)) + body
 
 
 @contextmanager

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from attack.cases import MEMORY, Outcome
 
-SECONDS = 60.0  # after which a command counts as one that hangs
+SECONDS = 300.0  # after which a command counts as one that hangs
 SMALL = "--change width=16 --change layers=1 --change heads=2 --change feed_forward=24 --window 16"
 VERBS = {
     "finetune": "finetune train.txt --valid valid.txt --init base --epochs 2 --save-every 3 --out OUT/run --resume",
@@ -37,11 +37,14 @@ VERBS = {
     "tokenizer": "tokenizer train corpus.txt --size 90 --kind wordpiece --out OUT/tokenizer",
     "compare": "compare train.txt --valid valid.txt --test test.txt --init base --arms scratch,full --tune none "
     "--seeds 2 --epochs 1 --jobs 1 --out OUT/study",
+    "sweep": "sweep train.txt --valid valid.txt --init base --epochs 1 --grid lr=1e-3,1e-2 --out OUT/study --resume",
+    "report": "report run --out OUT/report.html",
+    "doctor": "doctor train.txt --valid valid.txt --clean OUT/clean",
     "predict": "predict run texts.csv --out OUT/labels.csv",
     "export": "export hf OUT/hf --to hf",
     "import": "import hf OUT/model",
 }
-TIMES = ("seconds", "cost", "verdict")  # the verdict names the costs; what it rests on is compared
+TIMES = ("seconds", "cost", "memory", "verdict")  # the verdict names the costs; what it rests on is compared
 NOT_COMPARED = ("manifest.json", "report.html")  # times and the command line; the rest of the page is comparison.json
 
 
@@ -98,7 +101,15 @@ class Commands:
 def serve() -> None:
     """For each job of standard input fork a process; say how it ended."""
     import_module("pydantic")  # which typer imports late
-    for name in ("studies.compare", "studies.finetune", "studies.pretrain", "use.export", "use.predict"):
+    for name in (
+        "doctor.clean",
+        "report.page",
+        "studies.compare",
+        "studies.pretrain",
+        "studies.sweep",
+        "use.export",
+        "use.predict",
+    ):
         import_module(f"headstart.{name}")
     for line in sys.stdin:
         print(json.dumps(vars(_fork(json.loads(line)))), flush=True)
@@ -163,7 +174,7 @@ def _wait(child: int, kill_after: float | None) -> int:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What a command left: every file by its name, without locks and without how long things took."""
+    """What a command left: every file by its name, without locks and without what time and memory things took."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))

@@ -13,7 +13,7 @@ from headstart.config import MaskedConfig, NextTokenConfig
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.studies.finetune import finetune
-from headstart.studies.settings import FinetuneSettings
+from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
 
 GOOD = ("bright", "tender", "vivid", "witty")
@@ -45,6 +45,13 @@ def make_world(folder: Path) -> None:
 def finetune_settings(folder: Path) -> FinetuneSettings:
     data, valid, init = (str(folder / name) for name in ("train.txt", "valid.txt", "base"))
     return FinetuneSettings(data=data, valid=valid, init=init, epochs=2, save_every=3, lr=1e-3, device="cpu")
+
+
+def compare_settings(folder: Path) -> CompareSettings:
+    data, valid, test, init = (str(folder / name) for name in ("train.txt", "valid.txt", "test.txt", "base"))
+    return CompareSettings(
+        data=data, valid=valid, test=test, init=(init,), labels="30,all", seeds=1, epochs=1, tune="none", jobs=1
+    )
 
 
 def _model(name: str, tokenizer: Tokenizer, head: MaskedConfig | NextTokenConfig) -> Model:

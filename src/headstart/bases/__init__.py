@@ -75,8 +75,14 @@ def _digests() -> dict[str, str]:
     """The SHA-256 digest of each file that ships, by its path in this folder."""
     if not (HERE / SUMS).is_file():
         raise CheckpointError(f"there is no file {HERE / SUMS}, which comes with headstart: {REINSTALL}")
-    found = re.findall(r"^([0-9a-f]{64})  (\S+)$", read_text(HERE / SUMS), re.MULTILINE)
-    return {file: digest for digest, file in found}
+    try:
+        lines = read_text(HERE / SUMS).splitlines()
+    except UnicodeDecodeError:
+        lines = [""]
+    found = [re.fullmatch(r"([0-9a-f]{64})  ([^/\s]+/[^/\s]+)", line) for line in lines]
+    if not all(found):
+        raise CheckpointError(f"{HERE / SUMS}, which comes with headstart, is damaged: {REINSTALL}")
+    return {match[2]: match[1] for match in found if match}
 
 
 def _check(path: Path, digest: str) -> None:

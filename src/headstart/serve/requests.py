@@ -102,7 +102,7 @@ def parse_body(raw: bytes, schema: Schema) -> dict[str, Any]:
     properties = {name: field for choice in choices for name, field in choice["properties"].items()}
     for name in body:
         if name not in properties:
-            short = name[:40]
+            short = name[:40].encode(errors="backslashreplace").decode()  # half of a surrogate pair cannot be sent back
             raise ApiError(422, "unknown_field", f"unknown: {short!r}; {did_you_mean(short, properties)}", field=short)
     required = [name for choice in choices for name in choice["required"]]
     given = [name for name in required if name in body]

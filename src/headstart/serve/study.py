@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headstart.errors import ConfigError, TokenizerError, did_you_mean
+from headstart.errors import ConfigError, HeadstartError, TokenizerError, did_you_mean
 from headstart.reading.examples import Text
 from headstart.serve.limits import ApiError
 from headstart.serve.study_arms import StudyArm, StudyArms, StudyExample, disagreements, read_arms
@@ -134,9 +134,11 @@ class ServedStudy:
             return self.models.get(arm).answer(text, words=words)
         except (ConfigError, TokenizerError) as error:
             return {"error": str(error)}
+        except (HeadstartError, OSError) as error:  # a model that is damaged or gone; its path is not for clients
+            LOG.error("%s could not answer: %s", arm.run_title, error)
         except Exception:
             LOG.exception("%s could not answer", arm.run_title)
-            return {"error": "this arm could not answer: the output of the service says why"}
+        return {"error": "this arm could not answer: the output of the service says why"}
 
     def info(self) -> dict[str, Any]:
         study = self.study

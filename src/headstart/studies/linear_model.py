@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from headstart.checkpoints.folder import read_safetensors, write_safetensors
-from headstart.errors import CheckpointError
+from headstart.checkpoints.folder import (
+    check_weights,
+    read_class_names,
+    read_safetensors,
+    read_temperature,
+    write_safetensors,
+)
+from headstart.errors import CheckpointError, shown
 from headstart.files import new_file
 from headstart.metrics import Floats, softmax
 from headstart.studies.linear import TINY, Ints, weights
@@ -88,17 +94,22 @@ class LinearModel:
 
     @classmethod
     def load(cls, path: Path) -> LinearModel:
-        tensors = read_safetensors(path)
+        tensors, where = read_safetensors(path), str(path)
         try:
             about = json.loads(tensors.pop("about").numpy().tobytes())
-            idf, weight, bias = (tensors[name].numpy().astype(np.float64) for name in ("idf", "weight", "bias"))
-            model = cls(tuple(about["labels"]), float(about["temperature"]), about["ngrams"], idf, weight, bias)
-            size = sum(len(names) for names in model.ngrams.values())
-            if (idf.shape, weight.shape, bias.shape) != ((size,), (len(bias), size), (len(model.class_names),)):
+            labels, temperature, ngrams = about["labels"], about["temperature"], about["ngrams"]
+            idf, weight, bias = (tensors[name] for name in ("idf", "weight", "bias"))
+            size = sum(_count(kind, names) for kind, names in ngrams.items())
+            if (idf.shape, weight.shape, bias.shape) != ((size,), (len(labels), size), (len(labels),)):
                 raise ValueError("its parts do not fit together")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if len(labels) < 2 or {tensor.dtype for tensor in (idf, weight, bias)} != {torch.float32}:
+                raise ValueError("it has fewer than two labels, or other numbers than float32")
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{path} is no linear model of this headstart ({error})") from None
-        return model
+        class_names = read_class_names(labels, len(labels), where)
+        check_weights(tensors, where)
+        arrays = (tensor.numpy().astype(np.float64) for tensor in (idf, weight, bias))
+        return cls(class_names, read_temperature(temperature, where), ngrams, *arrays)
 
     @property
     def parameters(self) -> int:
@@ -137,6 +148,13 @@ class LinearModel:
         """(C,), before the temperature."""
         logs: Floats = np.log(np.maximum(softmax(self.scores(self.features(text))[None]), TINY))[0]
         return logs
+
+
+def _count(kind: str, names: Any) -> int:
+    """How many n-grams of a kind there are; raises where they are none."""
+    if kind not in OCCURRENCES or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{shown(kind)} are no n-grams")
+    return len(names)
 
 
 def word_occurrences(text: str) -> list[Occurrence]:
