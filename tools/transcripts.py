@@ -80,9 +80,15 @@ def paragraphs(text: str, chosen: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Text with long lines broken at a space, as a terminal of this width would show it."""
+    r"""Text with long lines broken at a space, as a terminal of this width would show it; not between 95 and %.
+
+    >>> wrapped("a" * 114 + " 95 % of it") == "a" * 114 + "\n95 % of it\n"
+    True
+    """
+    text = text.replace(" %", "\0%")
     wrapper = textwrap.TextWrapper(WIDTH, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
-    return "".join(f"{part.rstrip()}\n" for line in text.splitlines() for part in wrapper.wrap(line) or [""])
+    lines = (part for line in text.splitlines() for part in wrapper.wrap(line) or [""])
+    return "".join(f"{line.rstrip()}\n" for line in lines).replace("\0", " ")
 
 
 class Shell:

@@ -56,6 +56,7 @@ def test_as_a_table(package: Path) -> None:
     assert "finetune, compare, fill" in masked
     assert any(line.startswith("small-en ") for line in lines)
     assert any(line.endswith("base-small-en.sh TEXTS OUT") for line in lines)
+    assert max(len(line) for line in lines if "TEXTS OUT" not in line) <= 110
 
 
 def test_a_recipe_whose_base_ships_is_not_listed_twice(package: Path) -> None:

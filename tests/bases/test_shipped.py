@@ -17,6 +17,7 @@ from headstart import bases
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import read_safetensors
 from headstart.use.language_model import LanguageModel
+from tests.cli.command_line import run
 
 ROOT = Path(__file__).parents[2]
 MASKED = {"masked", "masked+next-sentence"}
@@ -84,6 +85,7 @@ def test_it_writes_or_fills_gaps_if_it_has_its_head(name: str) -> None:
     if kind in MASKED:
         (filled,) = base.fill("Il faut baisser les [MASK] et les taxes.")
         assert "impôts" in {candidate.text.split()[4] for candidate in filled.candidates}
+        assert "\nimpôts  " in run("fill", name, "Il faut baisser les [MASK] et les taxes.").stdout  # and no ▁impôts
     elif kind == "next-token":
         assert base.generate("Il faut baisser les impôts", max_tokens=3)
 

@@ -15,13 +15,14 @@ from fastapi.testclient import TestClient
 from headstart.cli.serve import _open
 from headstart.errors import CheckpointError, DataError
 from headstart.runs.predictions import read_predicted
+from headstart.runs.run import LINEAR
 from headstart.runs.study import StudyFolder
 from headstart.serve.app import create_app
 from headstart.serve.limits import Limits
 from headstart.serve.models import ServedClassifier
 from headstart.serve.study import ArmModel, OpenModels, ServedStudy, open_study
 from headstart.serve.study_arms import StudyArm, disagreements, read_arms
-from headstart.studies.linear_model import FILE, LinearModel
+from headstart.studies.linear_model import LinearModel
 from headstart.use.classifier import TextClassifier, calibrated
 from headstart.use.explain import explain
 from headstart.use.linear_words import linear_words
@@ -66,7 +67,7 @@ class TestAnswers:
             assert [word["text"] for word in said[name]["words"]] == [word.text for word in offline.words]
             weights = [word["weight"] for word in said[name]["words"]]
             assert weights == pytest.approx([word.weight for word in offline.words], abs=1e-4)
-        model = LinearModel.load(runs["tfidf"] / FILE)
+        model = LinearModel.load(runs["tfidf"] / LINEAR)
         [shares] = calibrated(model.log_probabilities(TEXT)[None], model.temperature)
         assert close(said["tfidf"]["probabilities"], dict(zip(model.class_names, map(float, shares), strict=True)))
         weights = [word["weight"] for word in said["tfidf"]["words"]]
@@ -251,7 +252,7 @@ class TestOddFolders:
         self, copied: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         served = open_study("books", copied, "cpu", 1 << 30)
-        for linear in copied.glob(f"runs/*/{FILE}"):
+        for linear in copied.glob(f"runs/*/{LINEAR}"):
             linear.unlink()
         with TestClient(create_app([served])) as client:
             assert "could not answer" in arms_of(client)["tfidf"]["error"]
@@ -318,7 +319,9 @@ class TestCommand:
 
 
 def test_the_models_of_the_first_seed_are_kept_for_every_budget(study: Path) -> None:
-    kept = {path.parent.name.rsplit("-", 1)[0] for path in (*study.glob("runs/*/model"), *study.glob(f"runs/*/{FILE}"))}
+    kept = {
+        path.parent.name.rsplit("-", 1)[0] for path in (*study.glob("runs/*/model"), *study.glob(f"runs/*/{LINEAR}"))
+    }
     assert kept == {
         "scratch-40-seed0", "scratch-120-seed0", "full-40-seed0", "full-120-seed0",
         "frozen-40-seed0", "frozen-120", "tfidf-40-seed0", "tfidf-120",

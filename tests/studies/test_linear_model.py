@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from hypothesis import strategies as st
 from headstart.checkpoints.folder import read_safetensors, write_safetensors
 from headstart.errors import CheckpointError, NotFinite
 from headstart.reading.examples import Example, Examples
+from headstart.runs.run import LINEAR
 from headstart.studies.baselines import baseline
-from headstart.studies.linear_model import FILE, OCCURRENCES, LinearModel
+from headstart.studies.linear_model import OCCURRENCES, LinearModel
 from headstart.studies.tfidf import vectorizers
+from headstart.use.linear_classifier import LinearClassifier
 from headstart.use.linear_words import against_others, content, linear_words
+from tests.cli.command_line import run as headstart
 from tests.studies.example_data import reviews
 
 
@@ -38,7 +42,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_it_answers_as_the_run_did(run: Path) -> None:
-    model = LinearModel.load(run / FILE)
+    model = LinearModel.load(run / LINEAR)
     rows = [row for row in pq.read_table(run / "predictions.parquet").to_pylist() if row["split"] == "test"]
     assert len(rows) >= 60
     for row in rows:
@@ -67,7 +71,7 @@ def test_each_ngram_says_where_it_stands(kind: str, between: str) -> None:
 
 @pytest.mark.parametrize("text", ["a witty tale,  of  the dull TIDE!", ("a witty tale", "of the dull sea")])
 def test_the_words_add_up_to_the_score(run: Path, text: str | tuple[str, str]) -> None:
-    model = LinearModel.load(run / FILE)
+    model = LinearModel.load(run / LINEAR)
     scores = model.scores(model.features(content(text)))
     for number, label in enumerate(model.class_names):
         words = linear_words(model, text, label)
@@ -81,7 +85,9 @@ def test_the_words_add_up_to_the_score(run: Path, text: str | tuple[str, str]) -
 
 
 def test_words_of_opinion_count_and_unknown_ones_do_not(run: Path) -> None:
-    weights = {word.text: word.weight for word in linear_words(LinearModel.load(run / FILE), "witty 漢字 dull", "pos")}
+    weights = {
+        word.text: word.weight for word in linear_words(LinearModel.load(run / LINEAR), "witty 漢字 dull", "pos")
+    }
     assert weights["witty"] > 0 > weights["dull"]
     assert weights["漢"] == weights["字"] == 0
 
@@ -89,17 +95,17 @@ def test_words_of_opinion_count_and_unknown_ones_do_not(run: Path) -> None:
 def test_it_is_kept_only_where_it_is_asked_for(tmp_path: Path) -> None:
     splits = {name: examples(20, seed) for seed, name in enumerate(("train", "valid"))}
     baseline("tfidf", splits, {}, tmp_path / "run")
-    assert not (tmp_path / "run" / FILE).exists()
+    assert not (tmp_path / "run" / LINEAR).exists()
 
 
 def test_a_damaged_file_is_refused(run: Path, tmp_path: Path) -> None:
-    whole = (run / FILE).read_bytes()
+    whole = (run / LINEAR).read_bytes()
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(CheckpointError, match="cut short"):
         LinearModel.load(cut)
     other = tmp_path / "other.safetensors"
-    tensors = read_safetensors(run / FILE)
+    tensors = read_safetensors(run / LINEAR)
     write_safetensors(other, {**tensors, "idf": tensors["idf"][:-1]})
     with pytest.raises(CheckpointError, match="do not fit together"):
         LinearModel.load(other)
@@ -123,25 +129,57 @@ def test_a_damaged_file_is_refused(run: Path, tmp_path: Path) -> None:
 def test_what_a_linear_model_says_of_itself_is_checked(
     run: Path, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
-    tensors = read_safetensors(run / FILE)
+    tensors = read_safetensors(run / LINEAR)
     about = json.loads(tensors["about"].numpy().tobytes())
     if len(about["labels"]) == 3 and "labels" in changed:
         changed = {"labels": [*changed["labels"], "tide"]}
     text = json.dumps({**about, **changed}).encode()
-    write_safetensors(tmp_path / FILE, {**tensors, "about": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
+    write_safetensors(tmp_path / LINEAR, {**tensors, "about": torch.frombuffer(bytearray(text), dtype=torch.uint8)})
     with pytest.raises(CheckpointError, match=message):
-        LinearModel.load(tmp_path / FILE)
+        LinearModel.load(tmp_path / LINEAR)
 
 
 def test_weights_that_are_no_numbers_and_json_without_end_are_refused(run: Path, tmp_path: Path) -> None:
-    tensors = read_safetensors(run / FILE)
+    tensors = read_safetensors(run / LINEAR)
     for name in ("idf", "weight", "bias"):
-        write_safetensors(tmp_path / FILE, {**tensors, name: tensors[name] * float("nan")})
+        write_safetensors(tmp_path / LINEAR, {**tensors, name: tensors[name] * float("nan")})
         with pytest.raises(NotFinite, match=f"weights in '{name}' are inf or nan"):
-            LinearModel.load(tmp_path / FILE)
-    write_safetensors(tmp_path / FILE, {**tensors, "bias": tensors["bias"].long()})
+            LinearModel.load(tmp_path / LINEAR)
+    write_safetensors(tmp_path / LINEAR, {**tensors, "bias": tensors["bias"].long()})
     with pytest.raises(CheckpointError, match="other numbers than float32"):
-        LinearModel.load(tmp_path / FILE)
-    write_safetensors(tmp_path / FILE, {**tensors, "about": torch.full((100_000,), ord("["), dtype=torch.uint8)})
+        LinearModel.load(tmp_path / LINEAR)
+    write_safetensors(tmp_path / LINEAR, {**tensors, "about": torch.full((100_000,), ord("["), dtype=torch.uint8)})
     with pytest.raises(CheckpointError, match="no linear model of this headstart"):
-        LinearModel.load(tmp_path / FILE)
+        LinearModel.load(tmp_path / LINEAR)
+
+
+def test_predict_labels_a_file_with_it(run: Path, tmp_path: Path) -> None:
+    rows = [row for row in pq.read_table(run / "predictions.parquet").to_pylist() if row["split"] == "test"]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    done = headstart("predict", str(run), str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "labels.txt"))
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "labels.txt").read_text().splitlines() == [row["predicted"] for row in rows]
+    [unsure] = LinearClassifier.load(run).predict(["漢字"], abstain_below=0.99)
+    assert unsure.label is None and sum(unsure.probabilities.values()) == pytest.approx(1)
+
+
+def test_a_verb_that_wants_a_network_says_what_can_be_done_with_it(run: Path, tmp_path: Path) -> None:
+    for command in (["export", str(run), str(tmp_path / "out"), "--to", "onnx"], ["explain", str(run), "a dull book"]):
+        done = headstart(*command)
+        assert (done.exit_code, done.stdout) == (2, "")
+        problem = f"{run} holds a linear model, and a network was meant: `headstart predict` labels texts with it"
+        assert done.stderr == f"headstart: {problem}\n"
+
+
+def test_a_folder_of_runs_is_no_model(run: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    (study / "runs" / "full-60-seed0" / "model").mkdir(parents=True)
+    (study / "study.toml").write_text('study = "compare"\n')
+    said = headstart("predict", str(study), "texts.csv").stderr
+    assert said == (
+        f"headstart: {study} is a study of many runs, and one model was meant: name one of its runs, such as "
+        f"{study / 'runs' / 'full-60-seed0'}\n"
+    )
+    without = Path(shutil.copytree(run, tmp_path / "run"))
+    (without / LINEAR).unlink()
+    assert "is a run whose weights were not kept" in headstart("export", str(without), "out", "--to", "base").stderr

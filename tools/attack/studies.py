@@ -23,10 +23,10 @@ from attack.mutations import mutate_bytes, mutate_json, mutate_linear, mutate_li
 from attack.world import compare_settings, make_world
 from headstart.cli.serve import _open
 from headstart.report.page import write_report
+from headstart.runs.run import LINEAR
 from headstart.serve.limits import Limits
 from headstart.serve.study import ServedStudy
 from headstart.studies.compare import compare
-from headstart.studies.linear_model import FILE as LINEAR
 
 MUTATIONS = {
     ".json": mutate_json,

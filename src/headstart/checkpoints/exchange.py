@@ -37,6 +37,8 @@ from headstart.config import ClassifierConfig, HeadConfig, read_head
 from headstart.errors import CheckpointError, MissingExtra, TokenizerError, did_you_mean, shown
 from headstart.model.model import Model
 from headstart.model.presets import CLASSIFIERS
+from headstart.runs.run import LINEAR, RunFolder
+from headstart.runs.study import StudyFolder
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.wording import reason
 
@@ -49,11 +51,26 @@ def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
     A name is that of a base that ships with headstart, or on the hub, where it is OWNER/NAME.
     """
     path = model_folder(find(source))
+    if path.is_dir() and not (path / CONFIG).exists() and (problem := _other_folder(path)):
+        raise CheckpointError(problem)
     if path.is_dir():
         return load(path) if read_json(path / CONFIG).get("format") == FORMAT else read_transformers(path)
     if path.is_file():
         return read_lab(path, heads=heads)
     return read_transformers(fetch(str(source)))
+
+
+def _other_folder(path: Path) -> str | None:
+    """What a folder of headstart without a model in it is, and what to name in its place."""
+    if (path / LINEAR).is_file():
+        return f"{path} holds a linear model, and a network was meant: `headstart predict` labels texts with it"
+    if StudyFolder(path).begun:
+        kept = sorted(run.parent.name for run in path.glob("runs/*/model"))
+        such = f"such as {path / 'runs' / kept[0]}" if kept else "and keep its weights with --keep-models"
+        return f"{path} is a study of many runs, and one model was meant: name one of its runs, {such}"
+    if RunFolder(path).done:
+        return f"{path} is a run whose weights were not kept: run the study again with --keep-models"
+    return None
 
 
 def read_transformers(folder: Path) -> Checkpoint:

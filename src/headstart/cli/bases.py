@@ -19,6 +19,7 @@ from headstart.files import read_json, read_text
 from headstart.model.count import count
 from headstart.wording import size
 
+WIDTH = 110  # of what is printed: longer lines and cells are folded
 USES = {"next-token": "generate", "masked": "fill", "masked+next-sentence": "fill"}
 
 
@@ -77,16 +78,19 @@ def bases_command(as_json: Json = False) -> None:
         print_json({"ships": [asdict(base) for base in ships], "recipes": [asdict(recipe) for recipe in recipes]})
         return
     screen = console()
-    rows = table("ships", ">parameters", ">size", "language", "objective", "text", "licence", "for")
+    rows = table("ships", ">parameters", ">size", "language", "objective", "for")
     for base in ships:
-        cells = (base.language, base.objective, base.text, base.licence, ", ".join(base.verbs))
+        cells = (base.language, base.objective, ", ".join(base.verbs))
         rows.add_row(base.name, f"{base.parameters:,}", size(base.bytes), *cells)
-    screen.print(rows)
+    width = min(screen.width, WIDTH)
+    screen.print(rows, width=width)
+    for base in ships:
+        screen.print("", f"{base.name}, text: {base.text}. Licence: {base.licence}.", sep="\n", width=width)
     made = [recipe for recipe in recipes if recipe.name not in shipped()]
     if made:
         rows = table("by a recipe", "what it is", "from these files in TEXTS")
         for recipe in made:
             rows.add_row(recipe.name, recipe.about, " ".join(recipe.texts))
-        screen.print("", rows, "", sep="\n")
+        screen.print("", rows, "", sep="\n", width=width)
         for recipe in made:
             typer.echo(recipe.command)

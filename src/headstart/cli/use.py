@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from headstart.cli.options import Json, LabelColumn, ModelFolder, Quiet, SecondC
 from headstart.cli.torchrun import process_group, require_files
 from headstart.errors import ConfigError, listed_names
 from headstart.wording import plural
+
+if TYPE_CHECKING:
+    from headstart.use.fill import Candidate
+    from headstart.use.language_model import LanguageModel
 
 INTERVAL = 5.0  # seconds between plain lines
 
@@ -48,7 +52,7 @@ def predict(
 ) -> None:
     """Label the texts of a file; its columns are kept, the label and the probability of each class are added."""
     with heavy_imports():
-        from headstart.use.classifier import TextClassifier
+        from headstart.use.linear_classifier import open_classifier
         from headstart.use.predict import predict_file
 
     require_files(source, out)
@@ -56,7 +60,7 @@ def predict(
         main_log = log if parallel.is_main else silent
         quiet = quiet or not parallel.is_main
         say = silent if quiet else log
-        classifier = TextClassifier.load(folder, device, parallel)
+        classifier = open_classifier(folder, device, parallel)
         began = time.monotonic()
         with skipped_rows(skip_bad, main_log) as skipped, _progress(quiet) as progress:
             counts = predict_file(
@@ -190,7 +194,8 @@ def fill_masks(
     with heavy_imports():
         from headstart.use.language_model import LanguageModel
 
-    filled = LanguageModel.load(folder).fill(text, top)
+    model = LanguageModel.load(folder)
+    filled = model.fill(text, top)
     completed = filled[0].candidates[0].text
     if as_json:
         print_json({"text": text, "completed": completed, "masks": [asdict(mask) for mask in filled]})
@@ -198,6 +203,12 @@ def fill_masks(
     screen = console()
     for number, mask in enumerate(filled, start=1):
         title = f"mask {number}" if len(filled) > 1 else "mask"
-        rows = [(candidate.piece, f"{candidate.probability:.4f}") for candidate in mask.candidates]
+        rows = [(_word(candidate, model), f"{candidate.probability:.4f}") for candidate in mask.candidates]
         screen.print(table(title, ">probability", rows=rows), "", sep="\n")
     screen.print(completed)
+
+
+def _word(candidate: Candidate, model: LanguageModel) -> str:
+    """A token as one would write it; as the tokenizer spells it where it is only some bytes of a character."""
+    word = model.tokenizer.decode([candidate.id]).strip()
+    return word if word and "\ufffd" not in word else candidate.piece

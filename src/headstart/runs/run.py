@@ -31,6 +31,7 @@ from headstart.runs.records import read_record
 
 RUN, EVENTS, PREDICTIONS = "run.toml", "events.jsonl", "predictions.parquet"
 RESULT, MANIFEST = "result.json", "manifest.json"
+LINEAR = "linear.safetensors"  # in place of `model`, where the run is one of the linear model
 LAUNCH = "torchrun.id"  # which launch of torchrun a run in progress belongs to
 POLL = 0.2  # seconds between attempts to get a lock that another process holds
 

@@ -17,19 +17,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from headstart.errors import ConfigError, HeadstartError, TokenizerError, did_you_mean
 from headstart.reading.examples import Text
 from headstart.serve.limits import ApiError
 from headstart.serve.study_arms import StudyArm, StudyArms, StudyExample, disagreements, read_arms
-from headstart.studies.linear_model import FILE as LINEAR
-from headstart.studies.linear_model import LinearModel
 from headstart.training.hardware import pick_device
-from headstart.use.classifier import TextClassifier, calibrated
+from headstart.use.classifier import TextClassifier
 from headstart.use.explain import explain
 from headstart.use.explanation import Word
-from headstart.use.linear_words import content, linear_words
+from headstart.use.linear_classifier import LinearClassifier
+from headstart.use.linear_words import linear_words
 
 LOG = logging.getLogger(__name__)
 
@@ -53,15 +50,14 @@ class NetworkModel:
 
 @dataclass(frozen=True)
 class TfidfModel:
-    model: LinearModel
+    classifier: LinearClassifier
 
     def answer(self, text: Text, *, words: bool) -> dict[str, Any]:
-        names = self.model.class_names
-        [shares] = calibrated(self.model.log_probabilities(content(text))[None], self.model.temperature)
-        label = names[int(np.argmax(shares))]
-        answer: dict[str, Any] = {"label": label, "probabilities": dict(zip(names, map(float, shares), strict=True))}
+        [prediction] = self.classifier.predict([text])
+        answer = asdict(prediction)
         if words:
-            answer |= {"words": [_as_json(word) for word in linear_words(self.model, text, label)], "cut": 0}
+            weighted = linear_words(self.classifier.model, text, prediction.best)
+            answer |= {"words": [_as_json(word) for word in weighted], "cut": 0}
         return answer
 
 
@@ -93,7 +89,7 @@ class OpenModels:
 
     def _load(self, arm: StudyArm) -> ArmModel:
         if arm.is_linear:
-            return TfidfModel(LinearModel.load(arm.run / LINEAR))
+            return TfidfModel(LinearClassifier.load(arm.run))
         return NetworkModel(TextClassifier.load(arm.run, self.device))
 
 

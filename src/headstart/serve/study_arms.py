@@ -16,10 +16,9 @@ from headstart.errors import DataError
 from headstart.reading.examples import Text
 from headstart.runs.comparison import Comparison
 from headstart.runs.predictions import read_predicted
-from headstart.runs.run import PREDICTIONS, RunFolder
+from headstart.runs.run import LINEAR, PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.titles import arm_title, base_name, run_title
-from headstart.studies.linear_model import FILE as LINEAR
 
 AGAIN = "run the same `headstart compare` again"
 EXAMPLES = 5

@@ -16,9 +16,9 @@ import numpy as np
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
 from headstart.runs.predictions import Predictions
+from headstart.runs.run import LINEAR
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.linear import Ints
-from headstart.studies.linear_model import FILE as LINEAR
 from headstart.studies.linear_model import LinearModel
 from headstart.studies.splits import draw_budget
 from headstart.studies.tfidf import FittedTfidf, fit_tfidf

@@ -35,7 +35,6 @@ from headstart.metrics import Floats, softmax
 from headstart.studies.linear import TINY, Ints, weights
 from headstart.studies.tfidf import CHARACTERS, WORD, FittedTfidf
 
-FILE = "linear.safetensors"  # in the run folder
 SPACES = re.compile(r"\s\s+")
 UNSEEN = -1e4  # the bias of a class that no text of train has
 

@@ -40,6 +40,13 @@ class Prediction:
     label: str | None
     probabilities: Mapping[str, float]
 
+    @classmethod
+    def of(cls, class_names: Sequence[str], probabilities: Floats, abstain_below: float | None = None) -> Prediction:
+        """From (C,) probabilities."""
+        best = int(probabilities.argmax())
+        sure = abstain_below is None or probabilities[best] >= abstain_below
+        return cls(class_names[best] if sure else None, dict(zip(class_names, map(float, probabilities), strict=True)))
+
     @property
     def best(self) -> str:
         """The most probable label, whether or not the classifier abstains."""
@@ -95,10 +102,7 @@ class TextClassifier:
 
     def prediction(self, probabilities: Floats, abstain_below: float | None = None) -> Prediction:
         """(C,) → the label, or none if it is not probable enough."""
-        best = int(probabilities.argmax())
-        sure = abstain_below is None or probabilities[best] >= abstain_below
-        by_name = dict(zip(self.class_names, map(float, probabilities), strict=True))
-        return Prediction(self.class_names[best] if sure else None, by_name)
+        return Prediction.of(self.class_names, probabilities, abstain_below)
 
     def probabilities(self, texts: Sequence[Text]) -> Floats:
         """(n, C): the calibrated probability of each class, in the order of `class_names`."""

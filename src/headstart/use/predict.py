@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from headstart.errors import ConfigError, DataError, OutputError
 from headstart.reading import limits
@@ -22,10 +23,19 @@ from headstart.reading.examples import Text, example_suffix
 from headstart.reading.skipped import SkippedRows, parse_rows
 from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
 from headstart.reading.texts import line_texts, stream_texts
-from headstart.use.classifier import CHUNK, Prediction, TextClassifier
+from headstart.use.classifier import CHUNK, Prediction
 from headstart.use.predict_output import STANDARD, Row, open_output, output_suffix
 
 ReadRow = tuple[Row, Text | None]  # its cells, and the text to classify; None where the line could not be read
+
+
+class Predictor(Protocol):
+    """A classifier, whether it is a network or linear."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]: ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class LabelCounts:
 
 
 def predict_file(
-    classifier: TextClassifier,
+    classifier: Predictor,
     source: str,
     out: str,
     *,
