@@ -196,3 +196,28 @@ def test_a_pile_of_nothing_but_held_out_texts(labels: Path) -> None:
     outcome = with_pile(labels, test, "--test", str(test))
     assert outcome.exit_code == 2
     assert "nothing is left to pretrain on: 40 documents" in outcome.stderr.splitlines()[-1]
+
+
+# Unlabelled texts
+
+
+def test_an_unlabelled_file_that_is_the_test_file_is_refused(tmp_path: Path) -> None:
+    data, test = write_reviews(tmp_path / "train.txt", 60, 0), write_reviews(tmp_path / "test.txt", 30, 1)
+    copy = tmp_path / "fresh.txt"
+    copy.write_text(
+        "\n".join(line.partition("|||")[2].upper() for line in test.read_text().splitlines()), encoding="utf-8"
+    )
+    said = refused(data, "--test", str(test), "--unlabelled", str(copy))
+    assert "all of its 30 texts are in test, from which no model may learn" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_unlabelled_texts_where_nothing_can_learn_from_them(tmp_path: Path) -> None:
+    data = write_reviews(tmp_path / "train.txt", 150, 0)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(text for _, text in reviews(40, 2)), encoding="utf-8")
+    said = refused(data, "--unlabelled", str(texts), *tiny_preset(tmp_path)[:6])
+    assert "--unlabelled is for the arm full" in said
+    assert "rounds is for unlabelled texts" in refused(data, "--rounds", "2")
+    texts.write_text("\n", encoding="utf-8")
+    assert "holds no text" in refused(data, "--unlabelled", str(texts))

@@ -49,7 +49,7 @@ def choose_columns(table: Table, text: str | None, second: str | None, label: st
     if text is None:
         text, second = _find_pair(table, second)
     if label is None:
-        label = _find_column(table, LABEL_NAMES, exclude=(text, second))
+        label = find_label(table, exclude=(text, second))
     if text is None:
         text = guess_text_column(table, exclude=(second, label))
     if labelled and label is None:
@@ -67,6 +67,11 @@ def choose_columns(table: Table, text: str | None, second: str | None, label: st
         problem = f"one column was named for two things: {', '.join(map(shown, columns.names))}"
         raise DataError(table.path, problem, fix="name a column of its own for each of text, second and label")
     return columns
+
+
+def find_label(table: Table, exclude: Sequence[str | None] = ()) -> str | None:
+    """The column with a usual name of a label."""
+    return _find_column(table, LABEL_NAMES, exclude)
 
 
 def guess_text_column(table: Table, exclude: Sequence[str | None] = (), option: str = "--text") -> str:

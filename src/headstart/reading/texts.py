@@ -1,10 +1,11 @@
-"""Texts for prediction, from files that are no tables.
+"""Texts without labels, or whose labels do not count.
 
     new.txt                    one text a line, or `label ||| text`, the label left aside
     new.review.spm             SentencePiece pieces, one text a line
     new/pos/*.txt, new/neg/…   a file for each text
 
-Every line is a text, a blank one too, so that answers can be written beside the lines.
+To `stream_texts` every line is a text, a blank one too, so that answers can be written beside the lines.
+`read_unlabelled` reads tables as well, and leaves blank texts out.
 """
 
 from __future__ import annotations
@@ -13,11 +14,73 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from headstart.errors import DataError
-from headstart.reading.examples import class_folders, example_suffix, split_label
+from headstart.errors import DataError, shown
+from headstart.reading.columns import choose_columns, find_label
+from headstart.reading.examples import Example, Examples, class_folders, example_suffix, split_label
 from headstart.reading.lines import bounded_lines, decode_line, open_bytes, read_lines, whole_text
 from headstart.reading.pieces import decode_pieces, piece_file
 from headstart.reading.skipped import SkippedRows, parse_rows, raise_or_skip
+from headstart.reading.tables import TABLE_SUFFIXES, Cells, as_text, open_table
+
+
+def read_unlabelled(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    second: str | None = None,
+    pairs: bool = False,
+    skipped: SkippedRows | None = None,
+) -> Examples:
+    """The texts of a file, or its pairs of texts, without labels; where it has some, that is in `notes`.
+
+    `text`, `second` and `label` are columns of the labelled set, which this file may have as well.
+    """
+    path, notes = Path(path), list[str]()
+    suffix = example_suffix(path)
+    if suffix in TABLE_SUFFIXES:
+        columns = (text, second, label) if pairs else (text, None, label)
+        rows = list(_table_rows(path, *columns, pairs, notes.append, skipped))
+    elif pairs:
+        raise DataError(path, "has single texts, and those to train on are pairs", fix="give a table with both columns")
+    else:
+        if not suffix:
+            notes.append("read as a folder for each label, the labels left aside")
+        texts = enumerate(stream_texts(path, notes.append, skipped), 1)
+        rows = [Example(text, None, None, str(path), line) for line, text in texts if text is not None]
+    rows = [row for row in rows if row.content.strip()]
+    if not rows:
+        raise DataError(path, "holds no text, expected at least one", fix="give a file with texts")
+    return Examples(tuple(rows), tuple(notes))
+
+
+def _table_rows(
+    path: Path,
+    text: str | None,
+    second: str | None,
+    label: str | None,
+    pairs: bool,
+    log: Callable[[str], None],
+    skipped: SkippedRows | None,
+) -> Iterator[Example]:
+    with open_table(path, skipped) as table:
+        named = [name if name in table.columns else None for name in (text, second, label)]
+        columns = choose_columns(table, named[0], named[1], named[2], labelled=False)
+        if pairs and columns.second is None:
+            problem = "has one column of texts, and those to train on are pairs"
+            raise DataError(path, problem, fix="name the column of the second text with --second")
+        for note in (*table.notes, *columns.notes):
+            log(note)
+        labels = named[2] or find_label(table, exclude=(columns.text, columns.second))
+        if labels is not None:
+            log(f"{path.name} has labels of its own (column {shown(labels)}): they are left aside")
+        names = [columns.text, *([columns.second] if pairs and columns.second is not None else [])]
+
+        def parse(line: int, cells: Cells) -> Example:
+            texts = [as_text(cell, name, path, line) for cell, name in zip(cells, names, strict=True)]
+            return Example(texts[0], None, texts[1] if pairs else None, str(path), line)
+
+        yield from parse_rows(parse, table.rows(names), skipped)
 
 
 def stream_texts(path: Path, log: Callable[[str], None], skipped: SkippedRows | None) -> Iterator[str | None]:

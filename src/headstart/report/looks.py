@@ -20,7 +20,7 @@ def looks_of(study: Study) -> dict[str, Look]:
             looks[arm.name] = Look(sum(look.neutral for look in looks.values()), neutral=True)
         else:
             later = [number for number in free if number >= len(USUAL)]
-            number = USUAL[arm.mode] if USUAL[arm.mode] in free else later[0]
+            number = USUAL[arm.mode] if USUAL.get(arm.mode) in free else later[0]
             free.remove(number)
             looks[arm.name] = Look(number)
     return looks

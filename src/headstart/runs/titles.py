@@ -29,7 +29,7 @@ def arm_title(mode: str, base: str | None = None, kind: str | None = None, *, tr
     if mode == "ensemble":
         return "Ensemble with the linear model"
     frozen = "New head on frozen" if trained_head else "Linear probe on"
-    beginning = {"full": "Fine-tuned from", "frozen": frozen}.get(mode)
+    beginning = {"full": "Fine-tuned from", "full+self": "Self-trained from", "frozen": frozen}.get(mode)
     return "Trained from scratch" if beginning is None or base is None else f"{beginning} {base}"
 
 
@@ -43,12 +43,20 @@ def run_title(settings: Mapping[str, Any], labels: int | None = None) -> str:
     if study == "pretrain":
         return OBJECTIVES.get(str(settings.get("objective")), "Language model")
     probe = settings.get("frozen_head") == "probe"
-    mode = str(settings["mode"]) if study == "finetune" else str(study)
+    mode = arm_mode(settings)
     parts = [arm_title(mode, base_name(settings.get("init")), settings.get("kind"), trained_head=not probe)]
     labels = settings.get("labels", labels)
     parts += [] if labels is None else [f"{labels:,} label{'' if labels == 1 else 's'}"]
     drawn = "labels" in settings or not (study == "baseline" or probe)  # whether a seed has a part in it
     return ", ".join([*parts, *([f"seed {settings['seed']}"] if drawn and "seed" in settings else [])])
+
+
+def arm_mode(settings: Mapping[str, Any]) -> str:
+    """The mode of the arm that a run is of, by its settings; with unlabelled texts it is another than without."""
+    if settings.get("study") not in (None, "finetune"):
+        return str(settings["study"])
+    mode = str(settings["mode"])
+    return f"{mode}+self" if "unlabelled" in settings else mode
 
 
 def folder_title(folder: Path) -> str | None:

@@ -18,7 +18,7 @@ from headstart.runs.comparison import Comparison
 from headstart.runs.predictions import read_predicted
 from headstart.runs.run import LINEAR, PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
-from headstart.runs.titles import arm_title, base_name, run_title
+from headstart.runs.titles import arm_mode, arm_title, base_name, run_title
 
 AGAIN = "run the same `headstart compare` again"
 EXAMPLES = 5
@@ -140,7 +140,7 @@ def _so_far(runs: Sequence[RunFolder]) -> Iterator[_Trained]:
     groups: dict[tuple[str, str | None, str, int], list[RunFolder]] = defaultdict(list)
     for run in runs:
         settings = run.settings()
-        mode = str(settings.get("mode") or settings.get("study"))
+        mode = arm_mode(settings)
         groups[mode, base_name(settings.get("init")), str(settings.get("kind") or mode), _budget(run)].append(run)
     several = {mode for mode, *_ in groups if len({base for other, base, *_ in groups if other == mode}) > 1}
     found = []

@@ -18,13 +18,14 @@ from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
 from headstart.studies.baselines import KINDS
+from headstart.studies.contrasts import SELF_TRAINED
 from headstart.studies.finetune import build_classifier, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.outcomes import Arm
-from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, LabelledSettings
+from headstart.studies.settings import DATA, UNLABELLED, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.splits import train_tokenizer_on
 
-MODES: tuple[Mode, ...] = ("scratch", "frozen", "full")
+MODES: tuple[Mode, ...] = ("scratch", "frozen", "full", SELF_TRAINED)
 PRESET = "small"  # what is trained from scratch where no base is named
 TOKENIZER = "tokenizer"  # in the study folder, where it was trained on the labelled texts
 SAME_FOR_ALL = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # the arms train equally
@@ -94,11 +95,13 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
     """Every mode asked for, of every base that can have it; bases of one architecture share their arm from scratch."""
     chosen: dict[tuple[Mode, str], tuple[Mode, str]] = {}  # (mode, base or architecture): (mode, base)
     problems = []
-    for word in (word.strip() for word in settings.arms.split(",")):
+    for word in _arm_words(settings):
         name, colon, base = word.partition(":")
         mode = next((mode for mode in MODES if mode == name), None)
         if mode is None:
             problems.append(f"arm {word!r}: {did_you_mean(name, MODES)} (the baselines are always there)")
+        elif mode == SELF_TRAINED and settings.unlabelled is None:
+            problems.append(f"arm {word!r} learns from texts without labels: name a file of them with --unlabelled")
         elif colon and base not in bases:
             problems.append(f"arm {word!r}: no base is named {base!r}: {did_you_mean(base, bases)}")
         else:
@@ -107,6 +110,8 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
                 problems.append(f"arm {word!r} needs a model folder: {base or ', '.join(bases)} is without weights")
             for each in possible:
                 chosen.setdefault((mode, bases[each].architecture if mode == "scratch" else each), (mode, each))
+    if settings.unlabelled is not None and not problems and not any(mode == SELF_TRAINED for mode, _ in chosen):
+        problems.append("--unlabelled is for the arm full, and it is not among them: add full, or a base with --init")
     if problems:
         raise ConfigError("arms", problems)
     modes = [mode for mode, _ in chosen.values()]
@@ -118,23 +123,43 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
     return arms
 
 
+def _arm_words(settings: CompareSettings) -> list[str]:
+    """As they were given; with unlabelled texts, each `full` is there with self-training and without."""
+    words = [word.strip() for word in settings.arms.split(",")]
+    if settings.unlabelled is not None:
+        pairs = [_with_and_without(word) for word in words]
+        words = [word for pair in pairs for word in pair]
+    return list(dict.fromkeys(words))
+
+
+def _with_and_without(word: str) -> tuple[str, ...]:
+    """
+    >>> _with_and_without("full:causal"), _with_and_without("frozen")
+    (('full:causal', 'full+self:causal'), ('frozen',))
+    """
+    name, colon, base = word.partition(":")
+    return (f"full{colon}{base}", f"{SELF_TRAINED}{colon}{base}") if name in ("full", SELF_TRAINED) else (word,)
+
+
 def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base]) -> FinetuneSettings:
     """The settings of an arm's runs, but for seed and budget: those of the study, and over them those of its mode."""
     assert arm.base is not None
     given = settings.to_mapping()
     known = {f.name for f in fields(LabelledSettings)}
-    common = {name: value for name, value in given.items() if name in known}
-    own = read_pairs(getattr(settings, arm.mode), f"--{arm.mode}")
+    left_out = () if arm.mode == SELF_TRAINED else UNLABELLED
+    common = {name: value for name, value in given.items() if name in known and name not in left_out}
+    mode = "full" if arm.mode == SELF_TRAINED else arm.mode
+    own = read_pairs(getattr(settings, mode), f"--{mode}")
     if arm.mode != "frozen" or common.get("frozen_head") == "trained":  # which is what a run does unasked
         common.pop("frozen_head", None)
     elif {**common, **own}.get("frozen_head") == "probe":
         common = {name: value for name, value in common.items() if name in PROBE}
         own = {name: value for name, value in own.items() if name in PROBE or name not in known}
-    shared = sorted(own.keys() & {*SAME_FOR_ALL, *DATA})
+    shared = sorted(own.keys() & {*SAME_FOR_ALL, *DATA, *UNLABELLED})
     if shared:
         problems = [f"{name} is the same for every arm, and cannot be set for one" for name in shared]
-        raise ConfigError(f"--{arm.mode}", problems)
-    return FinetuneSettings.from_mapping({**common, "init": bases[arm.base].init, "mode": arm.mode, **own}, arm.name)
+        raise ConfigError(f"--{mode}", problems)
+    return FinetuneSettings.from_mapping({**common, "init": bases[arm.base].init, "mode": mode, **own}, arm.name)
 
 
 def check_arms(settings: CompareSettings, arms: Sequence[Arm], bases: Mapping[str, Base], classes: int) -> None:

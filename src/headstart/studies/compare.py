@@ -28,6 +28,7 @@ from headstart.runs.comparison import Comparison
 from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.arms import TOKENIZER, Base, arm_settings, check_arms, choose_arms, open_bases, without_base
 from headstart.studies.bases import with_shipped_base
+from headstart.studies.contrasts import SELF_TRAINED
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.folds import choose_folds
 from headstart.studies.outcomes import Arm
@@ -37,6 +38,7 @@ from headstart.studies.settings import CompareSettings, given_settings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.study import Log, Study
 from headstart.studies.tuning import ArmSearch
+from headstart.studies.unlabelled import unlabelled_texts
 from headstart.studies.workers import run_workers, start_fork_server
 from headstart.training.hardware import pick_device
 
@@ -83,6 +85,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     chosen_on = {**splits, "train": draw_budget(train, max(budgets), settings.seed)}
     _check_folder(folder, fingerprints)
     settings = _as_begun(settings, folder)
+    unlabelled = None if settings.unlabelled is None else unlabelled_texts(settings, splits, log)
     if settings.pile:
         check_pile(settings, folder)
         _write_folder(folder, settings, splits, leaked, fingerprints)  # killed from here on, it goes on in this folder
@@ -94,18 +97,20 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     check_arms(settings, arms, bases, len(train.class_names))
     _write_folder(folder, settings, splits, leaked, fingerprints)
     log(f"study folder: {folder}")
+    read = fingerprints if unlabelled is None else {**fingerprints, **split_fingerprints({"unlabelled": unlabelled})}
     return Study(
         settings,
         folder,
         splits,
         leaked,
         plan=lambda seeds, tuned: tuple(
-            plan_runs(settings, folder, arms, bases, budgets, len(train.rows), fingerprints, seeds, tuned)
+            plan_runs(settings, folder, arms, bases, budgets, len(train.rows), read, seeds, tuned)
         ),
         searches=tuple(_searches(settings, arms, bases, chosen_on, folder)),
         deadline=began + (math.inf if settings.seconds is None else settings.seconds),
         bases={(base.init, settings.tokenizer): base.checkpoint for base in bases.values()},
         budgets=budgets,
+        unlabelled=unlabelled,
     )
 
 
@@ -122,7 +127,7 @@ def _searches(
     folds = choose_folds(splits["train"], splits["valid"])
     given = given_settings(settings)
     for arm in arms:
-        if arm.mode == "frozen" and settings.frozen_head != "trained":
+        if arm.mode == SELF_TRAINED or (arm.mode == "frozen" and settings.frozen_head != "trained"):
             continue
         assert arm.base is not None
         base = bases[arm.base]

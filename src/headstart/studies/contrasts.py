@@ -1,18 +1,21 @@
 """Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at.
 
 The primary questions are what the comparison is made for: is the best pretrained arm better than the same model from
-scratch, and than the linear model? Every other pair is secondary. Each of the two families is corrected for its own
-number of questions, so that no secondary pair makes a primary question harder to decide.
+scratch, and than the linear model? Where unlabelled texts were given: is self-training on them better than none? Every
+other pair is secondary. Each of the two families is corrected for its own number of questions, so that no secondary
+pair makes a primary question harder to decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estimate, valid_accuracy
 
 PRETRAINED = ("full", "frozen")
+SELF_TRAINED: Final = "full+self"
 Pair = tuple[str, str]  # (arm, minus arm)
 
 
@@ -61,7 +64,7 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
     neural = _best_on_valid([arm for arm in arms if arm.trained])
     linear = named.get("tfidf")
     ensembles = tuple(arm for arm in arms if arm.mode == "ensemble")
-    primary = tuple(_primary(arms, linear))
+    primary = (*_primary(arms, linear), *self_training_pairs(arms))
     wanted = [
         *primary,
         *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
@@ -100,6 +103,12 @@ def _primary(arms: Sequence[ArmResult], linear: ArmResult | None) -> Iterator[Pa
     best = best or _best_on_valid([arm for arm in arms if arm.mode == "scratch"])
     if best is not None and linear is not None:
         yield best.name, linear.name
+
+
+def self_training_pairs(arms: Sequence[ArmResult]) -> Iterator[Pair]:
+    """Each arm with unlabelled texts, and the same without."""
+    for arm in (arm for arm in arms if arm.mode == SELF_TRAINED):
+        yield from ((arm.name, other.name) for other in arms if other.mode == "full" and other.base == arm.base)
 
 
 def _base_arms(arms: Sequence[ArmResult], base: str | None) -> BaseArms:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 SHORT = 2  # epochs of a short trial
 SHARE = 0.85  # of the time that may be planned for: trials differ in length
+STUDENTS = 2  # in self-training, about, and what comes before it
 LINEAR_SECONDS = 120.0  # that a linear model takes at most, while it is not known
 IMPROVEMENT = 0.01  # of accuracy: where twice the epochs bring as much, more of them are tried
 CUT_SHORT = 0.03  # of accuracy: an arm to which the last half of its epochs brought as much would gain by more of them
@@ -52,11 +53,16 @@ class RunsAhead:
     shares: tuple[float, ...] = (1.0,)  # of the largest budget
     least_epochs: float = 0.0  # of a run, in epochs on the largest budget
     at_most_largest: bool = False  # whether no run is longer than that on the largest budget
+    self_training: float = 0.0  # arms with it for each arm that is searched
+    self_epochs: float = 0.0  # over the unlabelled texts, in epochs on the largest budget
 
     def epochs(self, effort: Effort) -> float:
         most = effort.most_epochs
         least = min(self.least_epochs, most) if self.at_most_largest else self.least_epochs
-        return self.seeds * sum(max(share * most, least) for share in self.shares)
+        own = [max(share * most, least) for share in self.shares]
+        # A run with self-training is a teacher, and students that train for as long or read all texts a few times.
+        more = [epochs + STUDENTS * max(epochs, self.self_epochs) for epochs in own]
+        return self.seeds * (sum(own) + self.self_training * sum(more))
 
 
 QUICK = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -38,12 +39,15 @@ from headstart.runs.run import RunFolder
 from headstart.studies.probe import fit_probe
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
+from headstart.studies.unlabelled import unlabelled_texts
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.driver import Run, count_parameters, open_run, training_manifest, training_result
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, FrozenClassification, Objective
+
+STAGES = "self-training"  # in the folder of a run with unlabelled texts, while it is in progress
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def finetune(
     out: str | Path,
     *,
     splits: Mapping[str, Examples] | None = None,
+    unlabelled: Examples | None = None,
     base: Checkpoint | None = None,
     resume: bool = False,
     keep_model: bool = True,
@@ -84,7 +89,8 @@ def finetune(
 ) -> dict[str, Any]:
     """Run it, write the run folder (with the weights, if `keep_model`), and return what `result.json` holds.
 
-    `splits` are the texts and `base` is what `open_base` gives, where they are read already; neither is changed.
+    `splits` and `unlabelled` are the texts and `base` is what `open_base` gives, where they are read already; none of
+    them is changed.
     """
     device = pick_device(settings.device, parallel)
     if base is None:
@@ -99,6 +105,9 @@ def finetune(
         held_out = _train_without_valid(settings, Path(out), splits, base, on_event, log, parallel)
         training = replace(settings, weights="last", epochs=_best_epoch(settings, held_out))
         splits = {**splits, "train": Examples((*splits["train"].rows, *splits["valid"].rows))}
+    if settings.unlabelled is not None and unlabelled is None:
+        splits = read_splits(settings, log) if splits is None else splits
+        unlabelled = unlabelled_texts(settings, splits, log)
     data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
     parallel.require_same("data", str(data.fingerprint()))
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
@@ -108,11 +117,15 @@ def finetune(
         log(f"run folder: {run.path}")
         # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
         precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
-        model = build_classifier(base.model, settings, len(data.class_names)).to(device)
-        if settings.is_probe:
-            ended = _fit_probe(run, model, data, settings, log)
+        if unlabelled is not None:
+            ended = _self_train(run, data, unlabelled, settings, base, precision, on_event, log)
         else:
-            ended = _train(run, model, data, training, precision, base.tokenizer, on_event, log)
+            model = build_classifier(base.model, settings, len(data.class_names)).to(device)
+            ended = (
+                _fit_probe(run, model, data, settings, log)
+                if settings.is_probe
+                else _train(run, model, data, training, precision, base.tokenizer, on_event, log)
+            )
         if held_out is not None:
             ended = _with_held_out(ended, held_out, data)
         result, predictions = _result(settings, data, ended)
@@ -123,7 +136,15 @@ def finetune(
             _write_prediction_files(run.path, predictions)
         checkpoint = Checkpoint(ended.model.cpu(), data.class_names, base.tokenizer, result["temperature"])
         run.finish(checkpoint if keep_model else None, result, manifest, predictions)
+        if unlabelled is not None and parallel.is_main:
+            shutil.rmtree(run.path / STAGES, ignore_errors=True)
         return result
+
+
+def _self_train(run: Run, *arguments: Any) -> Ended:
+    from headstart.studies.self_training import self_train  # which trains by `finetune`
+
+    return self_train(run, *arguments)
 
 
 def _train_without_valid(
@@ -197,7 +218,7 @@ def _train(
         valid = predict(model, "valid")
     result = {"epochs": settings.epochs if settings.steps is None else None, **training_result(loop)}
     result["temperature"] = fit_temperature(valid, data.encoded["valid"].labels)
-    predicted, result["cost"] = _predict_test(model, data, precision, parallel)
+    predicted, result["cost"] = predict_test(model, data, precision, parallel)
     return Ended(model, {"valid": valid, **predicted}, result, training_manifest(loop, model, precision, frozen=frozen))
 
 
@@ -205,7 +226,7 @@ def _fit_probe(run: Run, model: Model, data: Data, settings: FinetuneSettings, l
     """Fit logistic regression on the vectors of the backbone."""
     probe = fit_probe(model, data.examples, data.encoded, len(data.class_names), settings, log, run.parallel)
     result = {"steps": None, "temperature": probe.temperature, "tuning": probe.tuning.to_json()}
-    predicted, result["cost"] = _predict_test(probe.model, data, torch.float32, run.parallel)
+    predicted, result["cost"] = predict_test(probe.model, data, torch.float32, run.parallel)
     tokens = sum(len(data.encoded[name].ids) for name in ("train", "valid"))
     layers = sum(p.numel() for p in probe.model.backbone.layers.parameters())
     manifest = {
@@ -217,7 +238,7 @@ def _fit_probe(run: Run, model: Model, data: Data, settings: FinetuneSettings, l
     return Ended(probe.model, {"valid": probe.valid, **predicted}, result, manifest)
 
 
-def _predict_test(
+def predict_test(
     model: Model, data: Data, precision: torch.dtype, parallel: Parallel
 ) -> tuple[dict[str, Floats], dict[str, Any]]:
     """Test is read this once, by the whole model; and what it takes to classify a text, from its words to its label."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
-from headstart.studies.contrasts import BaseArms, Contrasts
+from headstart.studies.contrasts import SELF_TRAINED, BaseArms, Contrasts
 from headstart.studies.words import accuracy, base_name, capitalized, interval, points, signed, size
 from headstart.wording import listed
 
@@ -24,6 +24,12 @@ def pretraining_gain(comparison: Comparison, contrasts: Contrasts) -> Iterator[s
         for arms in contrasts.bases:
             yield _gain(comparison, contrasts, arms)
     yield from _competing_bases(comparison, contrasts)
+    yield from _self_training(comparison, contrasts)
+
+
+def self_training_of(arm: ArmResult, contrasts: Contrasts) -> str:
+    what = "self-training on the unlabelled texts"
+    return what if len(contrasts.bases) == 1 else f"{what} from {base_name(arm)}"
 
 
 def pretraining_of(arm: ArmResult, contrasts: Contrasts) -> str:
@@ -84,6 +90,14 @@ def _cut_short(improving: Sequence[ArmResult]) -> Iterator[str]:
         were = "was" if len(improving) == 1 else "were"
         names = capitalized(listed([arm.name for arm in improving]))
         yield f"{names} {were} still improving with more epochs: --tune thorough and more --minutes train longer."
+
+
+def _self_training(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+    for name, other in contrasts.primary:
+        arm, difference = comparison.arm(name), comparison.difference(name, other)
+        if arm.mode == SELF_TRAINED and difference is not None:
+            levels = f"{accuracy(arm)} with it, {accuracy(comparison.arm(other))} without"
+            yield effect(capitalized(self_training_of(arm, contrasts)), difference, levels, comparison.matters)
 
 
 def _test_accuracy(arm: ArmResult) -> float:

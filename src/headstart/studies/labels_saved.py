@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from headstart.runs.comparison import Comparison, WorthResult
-from headstart.studies.contrasts import PRETRAINED, Contrasts
-from headstart.studies.gain import effect, pretraining_of
+from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
+from headstart.studies.gain import effect, pretraining_of, self_training_of
 from headstart.studies.words import accuracy, arm_name, signed
 from headstart.wording import plural
 
 
 def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
-    """A paragraph for each smaller budget: what pretraining adds there, and how far the linear model is from it."""
+    """A paragraph for each smaller budget: what pretraining and self-training add, and how far the linear model is."""
     for budget in dict.fromkeys(difference.budget for difference in comparison.curve_differences):
         level = {arm.name: accuracy(arm) for arm in comparison.curves if arm.budget == budget}
         labels = plural(budget or 0, "label")
         sentences: list[str] = []
         for difference in (each for each in comparison.curve_differences if each.budget == budget):
             arm, reference = comparison.arm(difference.arm), comparison.arm(difference.reference)
-            if arm.mode in PRETRAINED and reference.mode == "scratch":
+            if arm.mode == SELF_TRAINED or (arm.mode in PRETRAINED and reference.mode == "scratch"):
                 levels = f"{level[arm.name]} with it, {level[reference.name]} without"
-                pretraining = f"With {labels} {pretraining_of(arm, contrasts)}"
-                sentences.append(effect(pretraining, difference, levels, comparison.matters))
+                what = (self_training_of if arm.mode == SELF_TRAINED else pretraining_of)(arm, contrasts)
+                sentences.append(effect(f"With {labels} {what}", difference, levels, comparison.matters))
                 continue
             if not sentences:
                 sentences.append(f"With {labels} {arm_name(arm, contrasts)} reaches {level[arm.name]}.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from headstart.runs.comparison import (
 from headstart.runs.pile import YOURS, read_pile
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
+from headstart.runs.titles import arm_mode
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import statistics
-from headstart.studies.contrasts import Contrasts, choose_contrasts
+from headstart.studies.contrasts import SELF_TRAINED, Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
 from headstart.studies.scores import scores
 from headstart.studies.statistics import ArmPredictions
@@ -45,6 +46,11 @@ class Arm:
     name: str
     mode: Mode
     base: str | None = None
+
+    @property
+    def searched(self) -> str:
+        """The arm whose settings it has: self-training is not searched, and has those of the same arm without."""
+        return self.name.replace(SELF_TRAINED, "full", 1) if self.mode == SELF_TRAINED else self.name
 
 
 ArmBudget = tuple[Arm, int]  # an arm, and how many labelled texts it learned from
@@ -191,7 +197,7 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
     several_bases = len({str(settings["init"]) for settings in settings_of.values()}) > 1
     grouped: dict[ArmBudget, list[Path]] = defaultdict(list)
     for folder, settings in settings_of.items():
-        mode, base = settings["mode"], Path(settings["init"]).name
+        mode, base = cast(Mode, arm_mode(settings)), Path(settings["init"]).name
         arm = Arm(f"{mode}:{base}" if several_bases else mode, mode, base)
         grouped[arm, RunFolder(folder).result().rows["train"]].append(folder)
     return compare_arms(grouped)
@@ -253,7 +259,7 @@ def _degenerate(test: Predictions) -> str | None:
 
 def _usual_reference(arms: Sequence[ArmResult]) -> str:
     """Scratch where there is one; else the first that was trained; else the first."""
-    order = {"scratch": 0, "frozen": 1, "full": 1, "baseline": 2, "ensemble": 3}
+    order = {"scratch": 0, "frozen": 1, "full": 1, "full+self": 2, "baseline": 3, "ensemble": 4}
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 

@@ -144,4 +144,4 @@ def _measured_components(pilot: Comparison, name: str) -> dict[tuple[str, str], 
 
 
 def _has_unknown_spread(arm: ArmResult) -> bool:
-    return arm.mode in ("full", "scratch") and len(arm.runs) == 1
+    return arm.mode in ("full", "full+self", "scratch") and len(arm.runs) == 1

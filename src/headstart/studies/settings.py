@@ -16,10 +16,13 @@ from headstart.training.settings import Schedule, TrainingSettings, other_defaul
 # What decides which texts there are: the same for all runs of a study.
 DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", "label", "skip_bad")
 ENOUGH_STEPS = 300  # of a run: enough for a network to learn what a few labels can teach it
+# What is done with unlabelled texts: nothing to an arm that learns from labels alone, whose keys stay what they were.
+UNLABELLED = ("unlabelled", "adapt_steps", "rounds", "confidence", "student_dropout")
 MINUTES = {"quick": 15.0}  # for a comparison, by how far it is tuned, where none are given
 
 _data = partial(setting, group="data")
 _classifier = partial(setting, group="classifier")
+_unlabelled = partial(setting, group="unlabelled text")
 _comparison = partial(setting, group="comparison")
 _text = partial(setting, group="text")
 _model = partial(setting, group="model")
@@ -66,6 +69,24 @@ class LabelledSettings(TrainingSettings):
     )
     smoothing: float = _classifier(0.0, "Label smoothing.", least=0, below=1)
     balanced: bool = _classifier(False, "Weigh each class by the inverse of its share.")
+    unlabelled: str | None = _unlabelled(
+        None,
+        "Texts of the task without labels: the base is pretrained on them a little further, and self-training makes "
+        "labels of the answers to them that are sure.",
+        everyday=True,
+    )
+    adapt_steps: int | None = _unlabelled(
+        None, "Steps of pretraining on the unlabelled and the training texts; 0: none; by default 100.", least=0
+    )
+    rounds: int | None = _unlabelled(
+        None, "Students, one after the other, at most; fewer where valid improves no more; by default 3.", least=0
+    )
+    confidence: float | None = _unlabelled(
+        None, "Probability from which an answer becomes a label; by default 0.9.", above=0, below=1
+    )
+    student_dropout: float | None = _unlabelled(
+        None, "Share of a text's tokens that a student does not see; by default 0.1.", least=0, below=1
+    )
     tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", group="schedule", least=1)
     prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.", group="saving")
 
@@ -76,6 +97,11 @@ class LabelledSettings(TrainingSettings):
             yield "data is missing: name the file to train on, as in `headstart finetune reviews.csv`, or with --data"
         if value.get("valid") is not None and value.get("valid_share") is not None:
             yield "valid and valid_share are both given: name a file, or a share of the training data"
+        if value.get("unlabelled") is None:
+            given = [name for name in UNLABELLED if value.get(name) is not None]
+            yield from (f"{name} is for unlabelled texts: name a file of them with --unlabelled" for name in given)
+        elif value.get("refit"):
+            yield "refit trains on valid, and self-training chooses on it what to keep: leave refit or unlabelled out"
 
 
 @dataclass(frozen=True)
@@ -110,6 +136,8 @@ class FinetuneSettings(LabelledSettings):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
         if value.get("refit") and value.get("labels") is not None:
             yield "refit adds the labels of valid, and labels asks for fewer: leave one of the two out"
+        if value.get("unlabelled") is not None and value.get("mode") in ("frozen", "scratch"):
+            yield f"mode is {value['mode']!r}, and unlabelled texts are for mode full, which trains a pretrained base"
 
 
 @dataclass(frozen=True)
@@ -285,6 +313,8 @@ class SweepSettings(FinetuneSettings):
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
+        if value.get("unlabelled") is not None:
+            yield "a sweep is of labelled texts alone: unlabelled is for finetune and compare"
         if not well("grid", "search"):
             return
         if bool(value["grid"]) == bool(value["search"]):

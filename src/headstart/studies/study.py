@@ -47,6 +47,7 @@ from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
 from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
 from headstart.studies.planned_runs import PlannedRun, by_batches
+from headstart.studies.self_training import LEAST_PASSES
 from headstart.studies.settings import ENOUGH_STEPS, CompareSettings, FinetuneSettings
 from headstart.studies.trials import run_trial
 from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
@@ -77,6 +78,7 @@ class Study:
     deadline: float  # on the clock `time.monotonic`: no run goes on after it
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     budgets: Sequence[int] = ()  # of labels
+    unlabelled: Examples | None = None  # texts for the arms with self-training
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---
@@ -91,7 +93,7 @@ class Study:
         failed = {name for name, tuning in tuned.items() if tuning.failed}
         runs: tuple[PlannedRun, ...] = ()
         for seeds in self._looks:
-            runs = tuple(run for run in self.plan(seeds, chosen) if run.arm.name not in failed)
+            runs = tuple(run for run in self.plan(seeds, chosen) if run.arm.searched not in failed)
             if not all(run.done for run in runs) or self._enough(runs, seeds):
                 break
         return runs
@@ -181,10 +183,15 @@ class Study:
         largest = max(self.budgets)
         steps = max(LEAST_STEPS, math.ceil(largest / self.settings.batch_size))  # of an epoch
         shares = tuple(budget / largest for budget in self.budgets)
-        if self.settings.least_steps is not None:
-            return RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
         least = ENOUGH_STEPS / steps if by_batches(self.settings) else 0.0
-        return RunsAhead(self._looks[0], shares, least, at_most_largest=True)
+        ahead = RunsAhead(self._looks[0], shares, least, at_most_largest=True)
+        if self.settings.least_steps is not None:
+            ahead = RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
+        if self.unlabelled is None or not self.searches:
+            return ahead
+        with_self = sum(search.arm.mode == "full" for search in self.searches) / len(self.searches)
+        passes = LEAST_PASSES * len(self.unlabelled.rows) / (steps * self.settings.batch_size)
+        return replace(ahead, self_training=with_self, self_epochs=passes)
 
     def _enough(self, runs: Sequence[PlannedRun], seeds: int) -> bool:
         """Whether no more seeds are needed, or would help, or fit into the time."""
@@ -243,6 +250,7 @@ class Study:
                     settings,
                     run.folder,
                     splits=self.splits,
+                    unlabelled=None if settings.unlabelled is None else self.unlabelled,
                     base=self._base(settings),
                     resume=True,
                     keep_model=run.keep_model,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from headstart.runs.comparison import ArmResult, DifferenceResult
-from headstart.studies.contrasts import PRETRAINED, Contrasts
+from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
 from headstart.wording import two_digits
 
-NAMES = {"full": "the fine-tuned model", "frozen": "the frozen model", "scratch": "the model from scratch"}
+NAMES = {
+    "full": "the fine-tuned model",
+    "full+self": "the self-trained model",
+    "frozen": "the frozen model",
+    "scratch": "the model from scratch",
+}
 BASELINES = {"tfidf": "the linear model", "majority": "always giving the most frequent label"}
 
 
@@ -23,7 +28,7 @@ def arm_name(arm: ArmResult, contrasts: Contrasts, longest: int | None = None) -
         return f"the ensemble {arm.name}"
     if not arm.trained:
         return BASELINES.get(arm.name, arm.name)
-    several = len(contrasts.bases) > 1 if arm.mode in PRETRAINED else ":" in arm.name
+    several = len(contrasts.bases) > 1 if arm.mode in (*PRETRAINED, SELF_TRAINED) else ":" in arm.name
     return f"{NAMES[arm.mode]} ({shortened(base_name(arm), longest)})" if several else NAMES[arm.mode]
 
 

@@ -1,0 +1,68 @@
+"""The unlabelled texts of a task: read, each once, without those that a model is chosen or tested by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from headstart.errors import DataError
+from headstart.reading.examples import Example, Examples
+from headstart.reading.skipped import SkippedRows, summary_lines
+from headstart.reading.split import content_hash
+from headstart.reading.texts import read_unlabelled
+from headstart.studies.held_out import HeldOutTexts
+from headstart.studies.settings import LabelledSettings
+
+HELD_OUT = ("valid", "test")
+
+
+def unlabelled_texts(
+    settings: LabelledSettings, splits: Mapping[str, Examples], log: Callable[[str], None] = lambda text: None
+) -> Examples:
+    """What `unlabelled` names, without labels, copies, and texts of valid and test; a file of these alone is refused.
+
+    Whether a text is one of them is decided by what it says, whatever its case, white space and punctuation.
+    """
+    assert settings.unlabelled is not None
+    skipped = SkippedRows() if settings.skip_bad else None
+    found = read_unlabelled(
+        settings.unlabelled,
+        text=settings.text,
+        second=settings.second,
+        label=settings.label,
+        pairs=any(row.second is not None for row in splits["train"].rows),
+        skipped=skipped,
+    )
+    for line in (*found.notes, *(summary_lines(skipped.count, skipped.lines) if skipped else ())):
+        log(line)
+    distinct = {content_hash(row.content): row for row in reversed(found.rows)}  # the first of equals
+    held_out = HeldOutTexts(text for name in HELD_OUT if name in splits for text in _texts(splits[name]))
+    rows = [row for row in reversed(distinct.values()) if not held_out.are_in(row.content)]
+    left_out = len(distinct) - len(rows)
+    if not rows:
+        raise DataError(
+            settings.unlabelled,
+            f"all of its {len(distinct):,} texts are in {_whose(distinct, splits)}, from which no model may learn",
+            fix="give other texts of the task",
+        )
+    copies = f"{len(found.rows) - len(distinct):,} copies and " if len(distinct) < len(found.rows) else ""
+    log(f"unlabelled: {len(rows):,} texts; {copies}{left_out:,} that hold a text of valid or test are left out")
+    return replace(found, rows=tuple(rows))
+
+
+def not_in(unlabelled: Examples, labelled: Examples) -> Examples:
+    """Those whose label is not known: a text to train on may be among the unlabelled ones as well."""
+    known = {content_hash(row.content) for row in labelled.rows}
+    return replace(unlabelled, rows=tuple(row for row in unlabelled.rows if content_hash(row.content) not in known))
+
+
+def _whose(rows: Mapping[int, Example], splits: Mapping[str, Examples]) -> str:
+    """The split that the texts are of: `valid`, `test`, or both."""
+    for name in (name for name in HELD_OUT if name in splits):
+        if rows.keys() <= {content_hash(row.content) for row in splits[name].rows}:
+            return name
+    return "valid or test"
+
+
+def _texts(examples: Examples) -> list[str]:
+    return [text for row in examples.rows for text in (row.text, row.second) if text is not None]
