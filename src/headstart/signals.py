@@ -23,3 +23,13 @@ def interrupt_on_sigterm() -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, interrupt)
+
+
+def end_on_signals() -> None:
+    """From here on, a SIGINT or SIGTERM ends the process on the spot, as it is about to end anyhow.
+
+    An exception that is raised while the interpreter exits is printed with its traceback.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if callable(signal.getsignal(number)):  # one that is ignored remains so
+            signal.signal(number, signal.SIG_DFL)

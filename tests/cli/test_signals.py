@@ -59,6 +59,15 @@ def test_predict_leaves_no_hidden_folder(trained: Path, tmp_path: Path, asked: s
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_no_traceback_where_the_interpreter_is_about_to_exit(asked: signal.Signals) -> None:
+    late = f"import atexit, signal; atexit.register(signal.raise_signal, {int(asked)}); "
+    command = [sys.executable, "-c", late + "from headstart.cli import main; main()", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (-asked, "")
+    assert done.stdout.startswith("headstart ")
+
+
 def test_control_c_while_the_workers_of_tokens_start(world: Path, tmp_path: Path) -> None:
     command = [*HEADSTART, "tokens", str(world / "train.txt"), "--tokenizer", str(world / "tokenizer")]
     more = ["--out", str(tmp_path / "store"), "--workers", "2"]

@@ -39,7 +39,7 @@ TESTS = {  # in full size
 }
 BEGIN, END = "<!-- attack table -->", "<!-- end attack table -->"
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-REQUESTS = 500  # to one service, from its start to its end
+REQUESTS = 1000  # to one service, from its start to its end
 
 
 def main() -> None:

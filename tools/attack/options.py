@@ -96,6 +96,7 @@ def _run(arguments: list[str]) -> str:
     code: object = 0
     with (
         mock.patch.object(sys, "argv", ["headstart", *arguments]),
+        mock.patch("headstart.cli.end_on_signals"),  # this process goes on
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO())),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(said),

@@ -43,7 +43,7 @@ def make_questions(classifier: ServedClassifier, writer: ServedLanguageModel, st
     found = [
         Question("/predict", {"text": text}, {"model": "reviews", "predictions": [prediction]})
         for text, prediction in zip(TEXTS, predictions, strict=True)
-    ] * 4
+    ] * 10
     for text in TEXTS:
         *_, explained = classifier.explain(text, faithfulness=False)
         found.append(Question("/explain", {"text": text, "faithfulness": False}, {"model": "reviews", **explained}))

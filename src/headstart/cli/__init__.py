@@ -27,7 +27,7 @@ from headstart.cli.train import finetune_command, pretrain_command, verify_comma
 from headstart.cli.use import evaluate_command, fill_masks, generate_text, predict
 from headstart.errors import HeadstartError, is_out_of_memory
 from headstart.redaction import redacted
-from headstart.signals import interrupt_on_sigterm
+from headstart.signals import end_on_signals, interrupt_on_sigterm
 from headstart.version import __version__
 from headstart.wording import reason
 
@@ -111,3 +111,5 @@ def main() -> None:
         said = redacted(f"{error.filename or 'the system'}: {error.strerror or error}")
         typer.echo(f"{program_name()}: {said}", err=True)
         sys.exit(2)
+    finally:
+        end_on_signals()
