@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.model import attention, attention_triton, gelu_triton
+from headstart.model import attention, attention_triton, gelu_triton, rotary_triton
 from headstart.model.attention import plain_attention, square_mask
 from headstart.model.layout import Flat
+from headstart.model.positions import rotary, rotate
 
 ON_GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if ON_GPU else ("cpu", torch.float32)
@@ -71,8 +72,44 @@ def test_gated_gelu_is_the_product_of_gelu_and_up(shape: tuple[int, ...]) -> Non
     torch.testing.assert_close(gradient.float(), expected_gradient, **CLOSE)
 
 
+@NEEDS_TRITON
+@pytest.mark.parametrize("shape", [(3, 10), (70, 700), (2, 3, 64)], ids=str)
+def test_bias_gelu_is_gelu_of_the_sum(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    values, shift = (3 * torch.randn(shape)).to(DEVICE, DTYPE), torch.randn(shape[-1]).to(DEVICE, DTYPE)
+    ours, exact = [
+        [x.clone().requires_grad_() for x in (values.to(kind), shift.to(kind))] for kind in (DTYPE, torch.float32)
+    ]
+    out, expected = gelu_triton.bias_gelu(*ours), F.gelu(exact[0] + exact[1])
+    torch.testing.assert_close(out.float(), expected, **CLOSE)
+    upper = torch.randn(expected.shape).to(DEVICE, DTYPE)
+    gradients, expected_gradients = (
+        torch.autograd.grad(out, ours, upper),
+        torch.autograd.grad(expected, exact, upper.float()),
+    )
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient.float(), expected_gradient, **CLOSE)
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize(("tokens", "heads", "width"), [(5, 2, 4), (7, 6, 64), (3, 3, 10)])
+def test_rotated_is_rotate_of_queries_and_keys(tokens: int, heads: int, width: int) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(tokens, 3 * heads * width).to(DEVICE, DTYPE)
+    angles = rotary(50, width)[torch.randint(50, (tokens,))].to(DEVICE)
+    ours, exact = values.clone().requires_grad_(), values.float().requires_grad_()
+    q, k, v = exact.view(tokens, 3, heads, width).unbind(1)
+    out, expected = rotary_triton.rotated(ours, angles, heads), (rotate(q, angles), rotate(k, angles), v)
+    upper = torch.randn(3, tokens, heads, width).to(DEVICE, DTYPE)
+    for part, expected_part in zip(out, expected, strict=True):
+        torch.testing.assert_close(part.float(), expected_part, **CLOSE)
+    (gradient,) = torch.autograd.grad(out, ours, list(upper))
+    (expected_gradient,) = torch.autograd.grad(expected, exact, list(upper.float()))
+    torch.testing.assert_close(gradient.float(), expected_gradient, **CLOSE)
+
+
 @pytest.mark.parametrize(
-    ("tokens", "length", "short"), [(16_384, 20, True), (16_384, 64, False), (16_384, 200, False), (4_096, 20, False)]
+    ("tokens", "length", "short"), [(16_384, 20, True), (16_384, 200, True), (16_384, 256, False), (4_096, 20, False)]
 )
 def test_the_kernel_for_short_sequences_is_for_large_batches_of_them(tokens: int, length: int, short: bool) -> None:
     layout = Flat.from_lengths([length] * (tokens // length) + [tokens % length] * bool(tokens % length))

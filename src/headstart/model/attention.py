@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import ModelConfig
-from headstart.model import attention_triton
+from headstart.model import attention_triton, rotary_triton
 from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.positions import rotate
 
-SHORT = 64  # tokens a sequence on average, below which `attention_triton` is faster
+SHORT = 256  # tokens a sequence on average, below which `attention_triton` is faster
 BY_WINDOW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
     2,
     11,
@@ -190,7 +190,10 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """(…, D) → queries, keys and values, each (…, H, K); queries and keys rotated where positions are rotary."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).unbind(-3)
+        x = self.qkv(x)
+        if angles is not None and rotary_triton.supports(x):
+            return rotary_triton.rotated(x, angles, self.heads)
+        q, k, v = x.view(*x.shape[:-1], 3, self.heads, self.head_width).unbind(-3)
         return (q, k, v) if angles is None else (rotate(q, angles), rotate(k, angles), v)
 
     def forward(

@@ -38,8 +38,11 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(config.feed_forward, config.width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        fast = self.activation is F.gelu and gelu_triton.supports(x)
+        if fast and not self.gated and self.up.bias is not None:
+            return self.down(gelu_triton.bias_gelu(F.linear(x, self.up.weight), self.up.bias))
         x = self.up(x)  # (…, F), or (…, 2 F)
-        if self.gated and self.activation is F.gelu and gelu_triton.supports(x):
+        if fast and self.gated:
             x = gelu_triton.gated_gelu(x)
         elif self.gated:
             gate, x = x.chunk(2, dim=-1)
