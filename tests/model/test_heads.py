@@ -204,7 +204,7 @@ def test_a_classifier_that_reads_all_layers(pool: Any, norm: Any) -> None:
     model = randomized(Model.build(c, ClassifierConfig(classes=3, pool=pool, read="all")), seed=0)
     assert isinstance(model.head, ClassifierHead)
     seen: list[Tensor] = []
-    hooks = [layer.register_forward_hook(lambda *given: seen.append(given[-1])) for layer in model.backbone.layers]
+    hooks = [layer.register_forward_hook(lambda *given: seen.append(given[-1][0])) for layer in model.backbone.layers]
     model.backbone(IDS, LAYOUT)
     for hook in hooks:
         hook.remove()

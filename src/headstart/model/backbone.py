@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headstart.config import ModelConfig
 from headstart.errors import ModelError
-from headstart.model.layers import Layer, layer_norm
+from headstart.model.layers import Layer, add_norm, layer_norm
 from headstart.model.layout import Cached, Layout
 from headstart.model.positions import relative_buckets, rotary, sinusoidal
 
@@ -92,25 +92,32 @@ class Backbone(nn.Module):
         """
         x, angles, bias = self._embed(ids, layout, segments)
         *layers, last = self.layers
-        outputs = []
+        outputs, beside = [], None
         for layer in layers:
-            x = layer(x, layout, angles, bias)
+            x, beside = layer(x, layout, angles, bias, None, beside)
             if mean:
+                x, beside = self._whole(x, beside)
                 outputs.append(x if keep is None else layout.take(x, keep))
-        x = last(x, layout, angles, bias, keep)
+        x, beside = last(x, layout, angles, bias, keep, beside)
         if mean:
-            x = torch.stack([*outputs, x]).mean(0)
-        return x if self.norm is None else self.norm(x)
+            x, beside = torch.stack([*outputs, self._whole(x, beside)[0]]).mean(0), None
+        if self.norm is None:
+            return x
+        return self.norm(x) if beside is None else add_norm(x, beside, self.norm, self.embeddings.dropout, post=True)[0]
 
     def every_layer(self, ids: Tensor, layout: Layout, segments: Tensor | None = None) -> list[Tensor]:
         """What `forward` would return if the model ended after layer 1, 2 and so on; last, its mean over all layers."""
         x, angles, bias = self._embed(ids, layout, segments)
-        outputs = []
+        outputs, beside = [], None
         for layer in self.layers:
-            x = layer(x, layout, angles, bias)
+            x, beside = self._whole(*layer(x, layout, angles, bias, None, beside))
             outputs.append(x)
         outputs.append(torch.stack(outputs).mean(0))
         return outputs if self.norm is None else [self.norm(x) for x in outputs]
+
+    def _whole(self, x: Tensor, beside: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """A layer's output with nothing left to be added to it."""
+        return (x, beside) if beside is None or self.norm is None else (x + self.embeddings.dropout(beside), None)
 
     def _embed(
         self, ids: Tensor, layout: Layout, segments: Tensor | None

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import Activation, ModelConfig
-from headstart.model import gelu_triton
+from headstart.model import gelu_triton, norm_triton
 from headstart.model.attention import Attention
 from headstart.model.layout import Layout
 
@@ -52,10 +52,27 @@ class FeedForward(nn.Module):
         return self.down(x)
 
 
+def add_norm(
+    residual: Tensor, x: Tensor, norm: nn.LayerNorm, dropout: nn.Dropout, *, post: bool
+) -> tuple[Tensor, Tensor]:
+    """norm(residual + dropout(x)), or without `post` the sum in its place, to go on as residual; and this norm for the
+    next product, in half precision where that takes it.
+    """
+    if norm_triton.supports(residual, x):
+        drop = dropout.p if dropout.training else 0.0
+        return norm_triton.add_norm(residual, x, norm.weight, norm.bias, norm.eps, drop, post=post)
+    total = residual + dropout(x)
+    normed = norm(total)
+    return normed if post else total, normed
+
+
 class Layer(nn.Module):
     """Post-norm, as BERT and the lab have it: x = norm(x + f(x)). Pre-norm, as GPT-2: x = x + f(norm(x)).
 
     All tokens are looked at; where `keep` names some of them, only these are given back, and worked on to the end.
+
+    A layer gives its output and what goes with it to the next layer, where one kernel sums and normalizes: post-norm,
+    the output in half precision; pre-norm, the feed-forward's result, not yet added to the output. Otherwise None.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -68,11 +85,28 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, layout: Layout, angles: Tensor | None, bias: Tensor | None, keep: Tensor | None = None
-    ) -> Tensor:
-        kept = x if keep is None else layout.take(x, keep)
+        self,
+        x: Tensor,
+        layout: Layout,
+        angles: Tensor | None,
+        bias: Tensor | None,
+        keep: Tensor | None = None,
+        beside: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         if self.pre:
-            x = kept + self.dropout(self.attention(self.attention_norm(x), layout, angles, bias, keep))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(kept + self.dropout(self.attention(x, layout, angles, bias, keep)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            if beside is None:
+                normed = self.attention_norm(x)
+            else:
+                x, normed = add_norm(x, beside, self.attention_norm, self.dropout, post=False)
+        else:
+            normed = x if beside is None else beside
+        kept = x if keep is None else layout.take(x, keep)
+        norm = self.feed_forward_norm if self.pre else self.attention_norm
+        x, normed = add_norm(
+            kept, self.attention(normed, layout, angles, bias, keep), norm, self.dropout, post=not self.pre
+        )
+        beside = self.feed_forward(normed)
+        if self.pre:
+            return (x, beside) if norm_triton.supports(x, beside) else (x + self.dropout(beside), None)
+        x, normed = add_norm(x, beside, self.feed_forward_norm, self.dropout, post=True)
+        return x, None if normed is x else normed
