@@ -26,6 +26,7 @@ from headstart.config import (
 from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.training import stepper as module
+from headstart.training.bf16_copies import Bf16Copies
 from headstart.training.moving_average import MovingAverage
 from headstart.training.objectives import (
     Causal,
@@ -38,7 +39,7 @@ from headstart.training.objectives import (
 from headstart.training.optim import build_optimizer
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel
-from headstart.training.stepper import Bf16Copies, CudaGraphStepper, EagerStepper
+from headstart.training.stepper import CudaGraphStepper, EagerStepper
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need CUDA")
 OPTIMIZERS = ["adamw", "muon"]
@@ -187,6 +188,7 @@ def test_gradients_of_copies_are_those_of_the_masters(head: HeadConfig, objectiv
     with torch.no_grad():  # a step of the optimizer
         for p in model.parameters():
             p.add_(0.01 * p.requires_grad)
+    copies.refresh()
     gradients = []
     for loss_sums in (module, copies.loss_sums):
         torch.stack(list(loss_sums(batch).values())).sum().backward()  # type: ignore[no-untyped-call]
@@ -195,6 +197,38 @@ def test_gradients_of_copies_are_those_of_the_masters(head: HeadConfig, objectiv
         model.zero_grad()
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=0)
+
+
+def test_copies_are_made_anew_where_the_masters_were_written_to() -> None:
+    """By whatever torch does: not by what a kernel of our own writes, which it does not see."""
+    model = model_with(ClassifierConfig(classes=3, dropout=0.0))
+    copies = Bf16Copies(ParallelModel(model, Classification(), TrainingSettings()).module, torch.bfloat16)
+    master, copy = next(iter(copies.of_parameter.items()))
+    average = MovingAverage(dict(model.named_parameters()), 0.9)
+    average.weights = {name: value + 1 for name, value in average.weights.items()}
+    state = {name: value + 2 for name, value in model.state_dict().items() if value.is_floating_point()}
+    for change in (average.swap, average.swap, lambda: model.load_state_dict(state, strict=False)):
+        change()
+        assert not torch.equal(copy, master.to(torch.bfloat16))
+        copies.refresh_changed()
+        assert all(torch.equal(copy, master.to(torch.bfloat16)) for master, copy in copies.of_parameter.items())
+    with torch.no_grad():
+        copy.zero_()
+    copies.refresh_changed()  # the masters are what they were
+    assert not copy.any()
+
+
+def test_a_step_that_failed_leaves_no_gradients() -> None:
+    """Neither in the parameters nor in their copies: the next step would add to them."""
+    model, objective = model_with(ClassifierConfig(classes=3, dropout=0.0)).train(), Classification()
+    how = TrainingSettings(lr=1e-2)
+    parallel_model, batch = ParallelModel(model, objective, how), batch_for(objective, [5, 9])
+    stepper = CpuGraphStepper(parallel_model, build_optimizer(model, how), None, how, torch.float32)
+    stepper.bf16_copies = copies = Bf16Copies(parallel_model.module, torch.float32)
+    torch.stack(list(copies.loss_sums(batch).values())).sum().backward()  # type: ignore[no-untyped-call]
+    assert any(copy.grad is not None for copy in copies.copies.values())
+    stepper.discard()
+    assert all(x.grad is None for x in [*copies.copies.values(), *model.parameters()])
 
 
 def test_micro_batches_are_summed_in_the_masters_precision() -> None:

@@ -21,14 +21,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.batches.batch import Batch, micro_batch, pad_batch, rng
 from headstart.errors import TrainingError
-from headstart.training import cross_entropy_triton
+from headstart.training import adamw_triton, cross_entropy_triton
+from headstart.training.adamw_triton import FusedAdamW
+from headstart.training.bf16_copies import Bf16Copies
 from headstart.training.hardware import autocast
 from headstart.training.moving_average import MovingAverage
-from headstart.training.optim import Optimizers
+from headstart.training.optim import AdamW, Optimizers
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel, total_norm
 from headstart.wording import reason
@@ -115,13 +117,22 @@ class EagerStepper:
         The optimizer divides by what the norm is over the limit, and skips where something is not finite: nothing is
         read back to decide it.
         """
-        gradients = [p.grad for p in self.parallel_model.model.parameters() if p.grad is not None]
-        norm = total_norm(gradients, self.parallel_model.parallel)
+        norm = self.gradient_norm()
         values = torch.cat([loss, norm.double()[None]])
         over_limit = (norm / (self.settings.clip or math.inf)).clamp(min=1.0).float()
-        self.optimizer.step(divide_by=over_limit, skip=~values.isfinite().all())
-        self.optimizer.zero_grad()
+        self.update_weights(divide_by=over_limit, skip=~values.isfinite().all())
+        self.zero_grad()
         return values
+
+    def gradient_norm(self) -> Tensor:
+        gradients = [p.grad for p in self.parallel_model.model.parameters() if p.grad is not None]
+        return total_norm(gradients, self.parallel_model.parallel)
+
+    def update_weights(self, *, divide_by: Tensor, skip: Tensor) -> None:
+        self.optimizer.step(divide_by=divide_by, skip=skip)
+
+    def zero_grad(self) -> None:
+        self.optimizer.zero_grad()
 
     def update_average(self, values: Tensor) -> Tensor:
         """Let the moving average follow. Its weight changes from step to step, so no CUDA graph captures it."""
@@ -131,7 +142,7 @@ class EagerStepper:
 
     def discard(self) -> None:
         """After a step that failed: free its gradients and memory."""
-        self.optimizer.zero_grad()
+        self.zero_grad()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -164,22 +175,47 @@ class CudaGraphStepper(EagerStepper):
     steps_of_size: Counter[Any] = field(default_factory=Counter)
     graphs: dict[Any, CapturedStep] = field(default_factory=dict)
     pool: Any = None
+    accumulating: bool = False  # whether a step has several micro-batches
 
     def __post_init__(self) -> None:
         exact = self.precision == torch.float32
         self.bf16_copies = None if exact else Bf16Copies(self.parallel_model.module, self.precision)
+        self.fused: FusedAdamW | None = None  # a step of AdamW that moves the copies too
+        parts = self.optimizer.parts
+        if self.bf16_copies is not None and len(parts) == 1 and isinstance(parts[0], AdamW):
+            parameters = [p for group in self.optimizer.groups for p in group["params"]]
+            if adamw_triton.supports(parameters):
+                self.fused = FusedAdamW(parts[0], self.bf16_copies.of_parameter)
 
     def loss_sums(self, part: Batch) -> dict[str, Tensor]:
-        return super().loss_sums(part) if self.bf16_copies is None else self.bf16_copies.loss_sums(part)
+        if self.bf16_copies is None:
+            return super().loss_sums(part)
+        if self.fused is None:
+            self.bf16_copies.refresh()  # the last step moved the masters alone
+        return self.bf16_copies.loss_sums(part)
+
+    def gradient_norm(self) -> Tensor:
+        return super().gradient_norm() if self.fused is None else self.fused.gradient_norm()
+
+    def update_weights(self, *, divide_by: Tensor, skip: Tensor) -> None:
+        (self.optimizer if self.fused is None else self.fused).step(divide_by=divide_by, skip=skip)
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        if self.bf16_copies is not None:
+            self.bf16_copies.zero_grad()
 
     def backward(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
         loss = super().backward(part, counts, weight)
-        if self.bf16_copies is not None:
+        if self.bf16_copies is not None and (self.fused is None or self.accumulating):
             self.bf16_copies.return_gradients()  # after each micro-batch: a sum of them in bf16 would be coarse
         return loss
 
     def step(self, batch: Batch, number: int, micro_batches: int, lr_factor: float) -> Tensor:
-        if micro_batches > 1:
+        if self.fused is not None and self.bf16_copies is not None:
+            self.bf16_copies.refresh_changed()
+        self.accumulating = micro_batches > 1
+        if self.accumulating:
             return super().step(batch, number, micro_batches, lr_factor)
         counts, padded = self.loss_counts(batch), pad_batch(batch, self.parallel_model.model.config.window)
         padded = padded.pinned() if self.device.type == "cuda" else padded
@@ -209,8 +245,9 @@ class CudaGraphStepper(EagerStepper):
         self.pool = self.pool or torch.cuda.graph_pool_handle()  # one for all graphs: they never run at once
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a graph's memory comes from its own pool: leave room for it
+        table = nullcontext() if self.fused is None else self.fused.captured()
         # Another thread may be copying a checkpoint from the GPU: what it does there does not break this capture.
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with table, torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             values = self.update(self.backward(static, counts))
 
         def replay() -> Tensor:
@@ -218,41 +255,6 @@ class CudaGraphStepper(EagerStepper):
             return values.clone()  # graphs of one pool write over each other's results
 
         return replay
-
-
-class Bf16Copies:
-    """bf16 copies of the master weights of linear layers: one kernel makes all of them in a step, another returns their
-    gradients. Autocast would launch a kernel for each weight, which on small batches is a sixth of the time.
-    """
-
-    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
-        self.module = module
-        linear = ((name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear))
-        self.masters = {f"{name}.{kind}": p for name, part in linear for kind, p in part.named_parameters()}
-        self.copies = {
-            name: p.detach().to(dtype, copy=True).requires_grad_(p.requires_grad) for name, p in self.masters.items()
-        }
-        self.trainable = [name for name, p in self.masters.items() if p.requires_grad]
-
-    def loss_sums(self, part: Batch) -> dict[str, Tensor]:
-        """The module's forward pass with the copies in the place of the masters, which the last step moved."""
-        if self.trainable:
-            with torch.no_grad():
-                copies = [self.copies[name] for name in self.trainable]
-                torch._foreach_copy_(copies, [self.masters[name] for name in self.trainable])
-        sums: dict[str, Tensor] = torch.func.functional_call(self.module, self.copies, (part,))
-        return sums
-
-    def return_gradients(self) -> None:
-        """Add the gradients of the copies to those of the masters, in the masters' precision."""
-        gradients = {name: grad for name in self.trainable if (grad := self.copies[name].grad) is not None}
-        if not gradients:
-            return
-        exact = [torch.empty_like(self.masters[name]) for name in gradients]
-        torch._foreach_copy_(exact, list(gradients.values()))
-        for name, gradient in zip(gradients, exact, strict=True):
-            master, copy = self.masters[name], self.copies[name]
-            master.grad, copy.grad = gradient if master.grad is None else master.grad + gradient, None
 
 
 class CompiledStepper:
