@@ -109,6 +109,8 @@ def test_rotated_is_rotate_of_queries_and_keys(tokens: int, heads: int, width: i
     (gradient,) = torch.autograd.grad(out, ours, list(upper))
     (expected_gradient,) = torch.autograd.grad(expected, exact, list(upper.float()))
     torch.testing.assert_close(gradient.float(), expected_gradient, **CLOSE)
+
+
 @pytest.mark.parametrize("width", [16, 200, 384, 768])
 @pytest.mark.parametrize("post", [True, False])
 @pytest.mark.parametrize("parameters", [1, 2], ids=["weight", "weight and bias"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +41,7 @@ from headstart.training.objectives import (
 from headstart.training.optim import build_optimizer
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel
-from headstart.training.stepper import CudaGraphStepper, EagerStepper
+from headstart.training.stepper import CudaGraphStepper, EagerStepper, no_garbage_collection
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need CUDA")
 OPTIMIZERS = ["adamw", "muon"]
@@ -316,6 +318,35 @@ def test_a_step_is_captured_while_another_thread_uses_the_gpu() -> None:
         ended.set()
         thread.join()
     assert not errors
+
+
+def test_no_garbage_is_collected_during_a_capture() -> None:
+    """A reference cycle that is garbage then may hold the CUDA graph of another run."""
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    freed, garbage = [], Cycle()
+    weakref.finalize(garbage, freed.append, True)
+    with no_garbage_collection():
+        del garbage
+        [[] for _ in range(10 * gc.get_threshold()[0])]  # as many allocations as let the collector run
+        assert not freed
+    assert gc.isenabled()
+    gc.collect()
+    assert freed
+
+
+@NEEDS_CUDA
+def test_a_step_is_captured_while_graphs_of_another_run_are_garbage() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        gc.set_threshold(10)  # the collector runs in nearly every function
+        for _ in range(3):
+            run(CudaGraphStepper, *CASES[0].values, device="cuda")
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def test_ignored_labels_are_ignored() -> None:

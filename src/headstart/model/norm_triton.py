@@ -25,7 +25,7 @@ except ImportError:
 AVAILABLE = triton is not None
 LEAST_TOKENS_NORM = 0  # of a batch
 WIDEST = 2048  # a row is held in registers
-FORWARD, BACKWARD = (1, 4), (1, 4)  # rows that a program works on at once, and its warps
+FORWARD, BACKWARD = (1, 4), (2, 4)  # rows that a program works on at once, and its warps
 PROGRAMS = 528  # of the backward pass, each with its own sums of the weights' gradients: four for each unit of an H100
 
 

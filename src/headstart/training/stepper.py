@@ -12,6 +12,7 @@ until it has done all that it was given, so the loop reads those of many steps a
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 from collections import Counter
@@ -247,7 +248,7 @@ class CudaGraphStepper(EagerStepper):
         torch.cuda.empty_cache()  # a graph's memory comes from its own pool: leave room for it
         table = nullcontext() if self.fused is None else self.fused.captured()
         # Another thread may be copying a checkpoint from the GPU: what it does there does not break this capture.
-        with table, torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with table, no_garbage_collection(), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             values = self.update(self.backward(static, counts))
 
         def replay() -> Tensor:
@@ -255,6 +256,20 @@ class CudaGraphStepper(EagerStepper):
             return values.clone()  # graphs of one pool write over each other's results
 
         return replay
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """A block in which Python frees no reference cycles: among them may be CUDA graphs of a run before, and to free one
+    during a capture breaks it.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CompiledStepper:
