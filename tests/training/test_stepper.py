@@ -327,7 +327,8 @@ def test_no_garbage_is_collected_during_a_capture() -> None:
         def __init__(self) -> None:
             self.itself = self
 
-    freed, garbage = [], Cycle()
+    freed: list[bool] = []
+    garbage = Cycle()
     weakref.finalize(garbage, freed.append, True)
     with no_garbage_collection():
         del garbage
