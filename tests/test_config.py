@@ -32,6 +32,7 @@ from headstart.config import (
     Norm,
     Pool,
     Positions,
+    ReplacedConfig,
     Settings,
     read_head,
     read_toml,
@@ -350,6 +351,8 @@ ALL_HEADS: list[HeadConfig] = [
     NextTokenConfig(),
     MaskedConfig(),
     CausalMaskedConfig(),
+    ReplacedConfig(),
+    ReplacedConfig(generator=0.25),
     NextSentenceConfig(),
     MaskedNextSentenceConfig(),
     ClassifierConfig(classes=2),
@@ -374,13 +377,14 @@ def test_every_head_is_found_by_its_kind() -> None:
         (
             {},
             "head kind is None: known: causal+masked, classifier, masked, masked+next-sentence, next-sentence, "
-            "next-token",
+            "next-token, replaced",
         ),
         ({"kind": "clasifier"}, "head kind is 'clasifier': did you mean 'classifier'?"),
         ({"kind": "classifier"}, "classes is missing"),
         ({"kind": "classifier", "classes": 1}, "classes is 1, and must be at least 2"),
         ({"kind": "classifier", "classes": 2, "pool": "lst"}, "pool is 'lst': did you mean 'last'?"),
         ({"kind": "classifier", "classes": 2, "pooler": "thanh"}, "pooler is 'thanh': did you mean 'tanh'?"),
+        ({"kind": "replaced", "generator": 1.5}, "generator is 1.5, and must be at most 1"),
         ({"kind": "masked", "classes": 2}, "unknown setting 'classes': known: kind"),
     ],
 )

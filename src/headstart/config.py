@@ -248,6 +248,18 @@ class CausalMaskedConfig(Settings):
 
 
 @dataclass(frozen=True)
+class ReplacedConfig(Settings):
+    """Was this token replaced by a generator? One logit a token, on a bidirectional model (ELECTRA).
+
+    `generator` is the generator's width as a share of the model's. It is there in training; the model that is kept has
+    none.
+    """
+
+    generator: float | None = field(default=None, metadata={"above": 0.0, "most": 1})
+    kind: Literal["replaced"] = "replaced"
+
+
+@dataclass(frozen=True)
 class NextSentenceConfig(Settings):
     """Does the second segment follow the first? Two classes on the pooled first token."""
 
@@ -283,6 +295,7 @@ HeadConfig = (
     NextTokenConfig
     | MaskedConfig
     | CausalMaskedConfig
+    | ReplacedConfig
     | NextSentenceConfig
     | MaskedNextSentenceConfig
     | ClassifierConfig
@@ -291,6 +304,7 @@ HEADS: dict[str, type[HeadConfig]] = {
     "next-token": NextTokenConfig,
     "masked": MaskedConfig,
     "causal+masked": CausalMaskedConfig,
+    "replaced": ReplacedConfig,
     "next-sentence": NextSentenceConfig,
     "masked+next-sentence": MaskedNextSentenceConfig,
     "classifier": ClassifierConfig,

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.batches.draws import streams
 from headstart.batches.language import MaskedBatches
 from headstart.batches.masking import Masking
+from headstart.batches.replaced import ReplacedBatches
 from headstart.batches.sampler import RunLength, epoch_order
 from headstart.errors import DataError, ModelError
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -329,6 +331,33 @@ def test_evaluations_have_the_last_rate(tokenizer: Tokenizer) -> None:
         for masking in (Masking.of(tokenizer, 0.6, rate_end=0.2), Masking.of(tokenizer, 0.2))
     )
     assert steps_of(falling, 0) == steps_of(falling, 2) == steps_of(last, 0)
+
+
+@pytest.mark.parametrize("evaluation", [True, False])
+def test_what_replacements_depend_on_is_in_the_batch(tokenizer: Tokenizer, evaluation: bool) -> None:
+    """Hidden tokens are all the mask, each with a draw of its own; draws depend on seed, epoch and window alone."""
+    rows, masking = encoded_documents(tokenizer, 30), Masking.of(tokenizer, 0.4)
+    passes = []
+    for size in (2, 50):
+        common: dict[str, Any] = {"window": 14, "batch_size": size, "seed": 5, "evaluation": evaluation}
+        data = ReplacedBatches(store(rows), tokenizer, masking=masking, **common)
+        masked = MaskedBatches(store(rows), tokenizer, masking=masking, **common)
+        found: list[float] = []
+        for step in range(data.steps(1)):
+            batch, same = data.batch(1, step), masked.batch(1, step)
+            assert batch.masked is not None and batch.targets is not None and same.masked is not None
+            assert batch.draws is not None and batch.text is not None
+            assert torch.equal(batch.masked, same.masked) and torch.equal(batch.starts, same.starts)
+            assert set(batch.ids[batch.masked].tolist()) == {tokenizer.mask}
+            text = batch.ids.index_copy(0, batch.masked, batch.targets)
+            assert batch.text.tolist() == [token not in specials_of(tokenizer) for token in text.tolist()]
+            found += batch.draws.tolist()
+        passes.append(found)
+    assert passes[0] == passes[1]
+    draws = np.array(passes[0])
+    assert len(np.unique(draws)) == len(draws) > 300
+    assert 0 <= draws.min() < 0.05 and 0.95 < draws.max() < 1
+    assert abs(draws.mean() - 0.5) < 5 * math.sqrt(1 / 12 / len(draws))
 
 
 def test_masking_that_is_impossible_is_refused(like_gpt2: Tokenizer, tokenizer: Tokenizer) -> None:

@@ -24,6 +24,7 @@ from headstart.config import (
     Norm,
     Pool,
     Positions,
+    ReplacedConfig,
 )
 from headstart.model.layout import Dense, Flat
 
@@ -77,7 +78,8 @@ def heads_of(config: ModelConfig) -> st.SearchStrategy[HeadConfig]:
         read=st.sampled_from(["last", "all"]),
         bias=st.booleans(),
     )
-    rest: list[HeadConfig] = [NextTokenConfig()] if causal else [MaskedConfig()]
+    replaced = [ReplacedConfig(), ReplacedConfig(generator=0.25), ReplacedConfig(generator=1.0)]
+    rest: list[HeadConfig] = [NextTokenConfig()] if causal else [MaskedConfig(), *replaced]
     if config.direction == "both":
         rest.append(CausalMaskedConfig())
     if config.pooler and not causal:

@@ -42,6 +42,7 @@ from headstart.config import (
     ModelConfig,
     NextSentenceConfig,
     NextTokenConfig,
+    ReplacedConfig,
 )
 from headstart.model.count import BYTES, Count, count, count_tensors
 from headstart.model.model import Model
@@ -64,6 +65,7 @@ def every_head(config: ModelConfig) -> list[HeadConfig | None]:
     if config.direction == "causal":
         return [None, NextTokenConfig(), TWO, ClassifierConfig(classes=3, pool="mean", pooler="relu")]
     heads: list[HeadConfig | None] = [None, MaskedConfig(), TWO, ClassifierConfig(classes=5, pooler="tanh", bias=False)]
+    heads += [ReplacedConfig(), ReplacedConfig(generator=0.25), ReplacedConfig(generator=0.5)]
     if config.pooler:
         heads += [NextSentenceConfig(), MaskedNextSentenceConfig(), ClassifierConfig(classes=2, pooler="backbone")]
     return heads
@@ -208,7 +210,7 @@ def test_block_names_are_unique_and_no_block_is_empty(data: st.DataObject) -> No
     shown = count(config, data.draw(st.none() | heads_of(config))).blocks
     assert len({block.name for block in shown}) == len(shown)
     assert all(block.number > 0 for block in shown)
-    assert all((block.part == "head") == block.name.startswith("head: ") for block in shown)
+    assert all((block.part == "head") == block.name.startswith(("head: ", "generator: ")) for block in shown)
 
 
 def test_memory_by_hand() -> None:

@@ -19,6 +19,7 @@ from headstart.config import (
     ModelConfig,
     NextSentenceConfig,
     NextTokenConfig,
+    ReplacedConfig,
 )
 from headstart.errors import ModelError
 from headstart.model.heads import (
@@ -28,6 +29,7 @@ from headstart.model.heads import (
     MaskedNextSentenceHead,
     NextSentenceHead,
     NextTokenHead,
+    ReplacedHead,
     build_head,
 )
 from headstart.model.layers import ACTIVATIONS
@@ -62,6 +64,12 @@ def causal(**changes: object) -> ModelConfig:
             causal(),
             MaskedConfig(),
             "a masked head needs both sides of a token, and a causal backbone sees one: "
+            "choose direction = 'bidirectional', or a next-token head",
+        ),
+        (
+            causal(),
+            ReplacedConfig(generator=0.25),
+            "a replaced head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head",
         ),
         (
@@ -116,6 +124,7 @@ def test_a_head_that_could_not_be_honest_is_refused_in_words(
     [
         (causal(), NextTokenConfig(), NextTokenHead),
         (config(), MaskedConfig(), MaskedHead),
+        (config(), ReplacedConfig(), ReplacedHead),
         (config(pooler=True), NextSentenceConfig(), NextSentenceHead),
         (config(pooler=True), MaskedNextSentenceConfig(), MaskedNextSentenceHead),
         (config(), ClassifierConfig(classes=2), ClassifierHead),
@@ -274,7 +283,8 @@ def test_every_head_gives_in_a_padded_block_what_it_gives_flat(data: st.DataObje
     flat = as_list(model(batch.ids, batch.flat, batch.segments))
     dense = as_list(model(batch.padded(batch.ids), batch.dense, segments))
     for a, b in zip(flat, dense, strict=True):
-        real = b[batch.dense.mask] if b.dim() == 3 else b
+        by_token = b.dim() == 3 or isinstance(head, ReplacedConfig)
+        real = b[batch.dense.mask] if by_token else b
         torch.testing.assert_close(a, real, rtol=0, atol=1e-9)
 
 

@@ -7,7 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX, Batch, micro_batch
-from headstart.config import ClassifierConfig, HeadConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
+from headstart.config import (
+    ClassifierConfig,
+    HeadConfig,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
+    NextTokenConfig,
+    ReplacedConfig,
+)
 from headstart.errors import ModelError
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -20,6 +27,7 @@ from headstart.training.objectives import (
     Objective,
     layout_of,
 )
+from headstart.training.replaced import Replaced
 
 SIZES = {"vocabulary": 30, "width": 16, "layers": 2, "heads": 2, "feed_forward": 24, "window": 32}
 LENGTHS = [5, 9, 2, 7]
@@ -59,6 +67,12 @@ def with_masks(batch: Batch) -> Batch:
 
     masked = torch.tensor([0, 3, 6, 7, 13, 20])
     return replace(batch, masked=masked, targets=torch.randint(30, (6,)))
+
+
+def with_draws(batch: Batch) -> Batch:
+    from dataclasses import replace
+
+    return replace(batch, draws=torch.rand(6, dtype=torch.float64), text=torch.arange(N) % 5 > 0)
 
 
 def total(objective: Objective, model: Model, batch: Batch) -> Tensor:
@@ -127,6 +141,7 @@ CASES: list[tuple[Objective, HeadConfig, Batch]] = [
     (Causal(), NextTokenConfig(), with_targets(make_batch())),
     (MaskedTokens(), MaskedConfig(), with_masks(make_batch())),
     (MaskedAndNextSentence(), MaskedNextSentenceConfig(), with_masks(make_batch())),
+    (Replaced(), ReplacedConfig(generator=0.5), with_draws(with_masks(make_batch()))),
     (Classification([0.5, 3.0], 0.1), ClassifierConfig(classes=2, pool="mean"), make_batch()),
 ]
 

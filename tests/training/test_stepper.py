@@ -24,6 +24,7 @@ from headstart.config import (
     MaskedConfig,
     MaskedNextSentenceConfig,
     NextTokenConfig,
+    ReplacedConfig,
 )
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -39,6 +40,7 @@ from headstart.training.objectives import (
     Objective,
 )
 from headstart.training.optim import build_optimizer
+from headstart.training.replaced import Replaced
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel
 from headstart.training.stepper import CudaGraphStepper, EagerStepper, no_garbage_collection
@@ -51,6 +53,7 @@ CASES: list[Any] = [
     pytest.param(MaskedConfig(), MaskedTokens(), id="masked"),
     pytest.param(CausalMaskedConfig(), CausalAndMasked(), id="causal-and-masked"),
     pytest.param(MaskedNextSentenceConfig(), MaskedAndNextSentence(), id="masked-and-next-sentence"),
+    pytest.param(ReplacedConfig(generator=0.5), Replaced(), id="replaced"),
     pytest.param(ClassifierConfig(classes=3, pool="last", dropout=0.0), Classification((1.0, 2.0, 0.5)), id="classes"),
     pytest.param(ClassifierConfig(classes=3, pool="mean", dropout=0.0), Classification(), id="classes-by-mean"),
 ]
@@ -77,13 +80,15 @@ def batch_for(objective: Objective, lengths: list[int], seed: int = 0) -> Batch:
     else:
         more |= {"labels": torch.arange(len(lengths)) % 2, "rows": torch.arange(len(lengths))}
         more["segments"] = torch.randint(2, (tokens,), generator=draw)
-    if isinstance(objective, MaskedTokens | MaskedAndNextSentence):
+    if isinstance(objective, MaskedTokens | MaskedAndNextSentence | Replaced):
         masked = torch.arange(0, tokens, 3)
         more |= {"masked": masked, "targets": ids[masked]}
     if isinstance(objective, CausalAndMasked):
         more |= {"causal": True, "targets": ids.roll(-1)}
         if seed % 2:
             more |= {"causal": False, "masked": starts[:-1], "targets": ids[starts[:-1]]}
+    if isinstance(objective, Replaced):
+        more |= {"draws": torch.rand(len(masked), generator=draw, dtype=torch.float64), "text": ids > 4}
     return Batch(ids, starts, max(lengths), **more)
 
 

@@ -32,6 +32,8 @@ class Batch:
     segments: Tensor | None = None  # (N,) 0 for the first text of a pair, 1 for the second
     targets: Tensor | None = None  # (N,) the next token, or (M,) the token that was masked
     masked: Tensor | None = None  # (M,) positions at which the masked tokens are predicted
+    draws: Tensor | None = None  # (M,) from 0 to below 1: what a replacement of each masked token is sampled by
+    text: Tensor | None = None  # (N,) True for tokens of the text, False for special ones and padding
     labels: Tensor | None = None  # (S,) the class of each sequence
     rows: Tensor | None = None  # (S,) which example of the set each sequence is
     causal: bool = False  # no token attends to a later one; in a causal model none ever does
@@ -78,10 +80,11 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         return None
     low, high = int(starts[first]), int(starts[last])
     own_starts = batch.starts[first : last + 1] - low
-    masked, targets = batch.masked, batch.targets
+    masked, targets, draws = batch.masked, batch.targets, batch.draws
     if masked is not None and targets is not None:
         inside = (masked >= low) & (masked < high)
         masked, targets = masked[inside] - low, targets[inside]
+        draws = None if draws is None else draws[inside]
     elif targets is not None:
         targets = targets[low:high]
     return Batch(
@@ -91,6 +94,8 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         segments=None if batch.segments is None else batch.segments[low:high],
         targets=targets,
         masked=masked,
+        draws=draws,
+        text=None if batch.text is None else batch.text[low:high],
         labels=None if batch.labels is None else batch.labels[first:last],
         rows=None if batch.rows is None else batch.rows[first:last],
         causal=batch.causal,
@@ -123,6 +128,8 @@ def pad_batch(batch: Batch, window: int) -> Batch:
         "labels": (new_sequences, IGNORE_INDEX),
         "rows": (new_sequences, 0),
         "masked": (new_masked, 0),
+        "draws": (new_masked, 0),
+        "text": (new_tokens, 0),
         "targets": (new_tokens if batch.masked is None else new_masked, IGNORE_INDEX),
     }
     changed: dict[str, Any] = {}

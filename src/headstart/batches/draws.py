@@ -40,6 +40,11 @@ def below(bits: Bits, limit: NDArray[Any] | int) -> NDArray[np.int64]:
     return (high >> np.uint64(32)).astype(np.int64)
 
 
+def uniform(bits: Bits) -> NDArray[np.float64]:
+    """A number from 0 to below 1 from each."""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 def threshold(chance: float) -> np.uint64:
     """Bits are below this with that chance, which is less than 1."""
     return np.uint64(int(chance * 2**64))

@@ -50,7 +50,7 @@ class Shipped:
             str(folder),
             parameters=count(config, head).total,
             bytes=sum(path.stat().st_size for path in folder.iterdir()),
-            objective="causal" if config.direction == "causal" else "masked",
+            objective="replaced" if kind == "replaced" else "causal" if config.direction == "causal" else "masked",
             verbs=("finetune", "compare", *([USES[kind]] if kind in USES else [])),
             **_card(folder / CARD),
         )

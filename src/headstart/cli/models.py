@@ -12,13 +12,14 @@ from headstart.bases import find, note_local, shipped
 from headstart.cli.console import console, log, print_json, skipped_rows, table
 from headstart.cli.imports import heavy_imports
 from headstart.cli.options import Json, LabelColumn, ModelFolder, SecondColumn, SkipBad, TextColumn
+from headstart.config import ModelConfig, ReplacedConfig
 from headstart.errors import CheckpointError, ConfigError, did_you_mean
 from headstart.wording import size
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headstart.config import HeadConfig, ModelConfig
+    from headstart.config import HeadConfig
     from headstart.model.count import Count
 
 
@@ -107,7 +108,7 @@ def params(
     ],
     head: Annotated[
         str | None,
-        typer.Option(help="next-token, masked, next-sentence, masked+next-sentence, classifier or none."),
+        typer.Option(help="next-token, masked, replaced, next-sentence, masked+next-sentence, classifier or none."),
     ] = None,
     classes: Annotated[int, typer.Option(help="Classes of a classifier head.")] = 2,
     frozen: Annotated[bool, typer.Option("--frozen", help="Count the backbone as fixed.")] = False,
@@ -120,7 +121,7 @@ def params(
     with heavy_imports():
         from headstart.model.count import count, count_tensors
         from headstart.model.model import Model
-        from headstart.model.presets import usual_head
+        from headstart.model.presets import GENERATOR, usual_head
 
     config, own_head = _find(model)
     if head is not None:
@@ -155,6 +156,9 @@ def params(
         f"AdamW's moments {size(memory['optimizer'])}",
         sep="\n",
     )
+    if isinstance(own_head, ReplacedConfig) and own_head.generator is None:
+        generator = count(config, ReplacedConfig(generator=GENERATOR)).total - counted.total
+        typer.echo(f"pretraining adds a generator of {generator:,} parameters by default, which is dropped at the end")
 
 
 def _blocks_table(counted: Count) -> Table:

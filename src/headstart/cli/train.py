@@ -59,7 +59,7 @@ def _finetune(settings: FinetuneSettings, **arguments: Any) -> None:
 
 
 def _pretrain(settings: PretrainSettings, **arguments: Any) -> None:
-    """Train a language model on text or a token store: causal, masked, both in one, or masked and next sentence.
+    """Train a model on text or a token store: causal, masked, both in one, masked and next sentence, or replaced.
 
     Text is turned into a token store first, beside the run folder, by a tokenizer that is trained on it unless
     --tokenizer or --init brings one.

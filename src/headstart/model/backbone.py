@@ -17,13 +17,20 @@ from headstart.model.positions import relative_buckets, rotary, sinusoidal
 
 
 class Embeddings(nn.Module):
-    """Token embeddings, plus positions and segments."""
+    """Token embeddings, plus positions and segments.
 
-    def __init__(self, config: ModelConfig) -> None:
+    With `shared`, tokens come as the embeddings that another model has for them, which are so wide, and are projected.
+    """
+
+    def __init__(self, config: ModelConfig, shared: int | None = None) -> None:
         super().__init__()
         self.scale = math.sqrt(config.width) if config.embedding_scale else None
         self.offset = config.position_offset
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens: nn.Embedding | nn.Linear
+        if shared is None:
+            self.tokens = nn.Embedding(config.vocabulary, config.width)
+        else:
+            self.tokens = nn.Linear(shared, config.width, bias=config.bias)
         self.positions = nn.Embedding(config.learned_rows, config.width) if config.learned_rows else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = layer_norm(config) if config.embedding_norm else None
@@ -59,10 +66,10 @@ class Backbone(nn.Module):
     torch.Size([5, 128])
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, shared: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config)
+        self.embeddings = Embeddings(config, shared)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = layer_norm(config) if config.norm == "pre" else None
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from headstart.config import (
@@ -23,7 +23,9 @@ from headstart.config import (
     ModelConfig,
     NextSentenceConfig,
     NextTokenConfig,
+    ReplacedConfig,
 )
+from headstart.model.presets import generator_of
 
 if TYPE_CHECKING:  # counting by formula needs no torch
     from headstart.model.model import Model
@@ -125,6 +127,12 @@ def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
             yield Block("head: vocabulary", f"{d} × {v}", d * v, part="head")
         if not (c.tied and isinstance(head, NextTokenConfig)):
             yield Block("head: bias", f"{v}", v, part="head")
+    if isinstance(head, ReplacedConfig):
+        plus = f" + {d}" if c.bias else ""
+        yield Block("head: dense", f"{d} × {d}{plus}", d * d + int(c.bias) * d, part="head")
+        yield Block("head: replaced", f"{d} × 1 + 1", d + 1, part="head")
+        if head.generator is not None:
+            yield from _generator(c, generator_of(c, head.generator))
     if isinstance(head, NextSentenceConfig | MaskedNextSentenceConfig):
         yield Block("head: next sentence", f"{d} × 2 + 2", 2 * d + 2, part="head")
     if isinstance(head, ClassifierConfig):
@@ -133,6 +141,20 @@ def _head(c: ModelConfig, head: HeadConfig | None) -> Iterator[Block]:
         k = head.classes
         formula = f"{d} × {k} + {k}" if head.bias else f"{d} × {k}"
         yield Block("head: classifier", formula, d * k + int(head.bias) * k, part="head")
+
+
+def _generator(c: ModelConfig, small: ModelConfig) -> Iterator[Block]:
+    """The generator beside a model: it reads the model's token embeddings, projected, and its head guesses among
+    them."""
+    d, g, b = c.width, small.width, int(c.bias)
+    into, back = (f" + {n}" if b else "" for n in (g, d))
+    replaced_blocks = {
+        "token embedding": Block("token embedding", f"{d} × {g}{into}", d * g + b * g),
+        "head: dense": Block("head: dense", f"{g} × {d}{back}", g * d + b * d),
+    }
+    for block in (*_backbone(small), *_head(replace(c, tied=True), MaskedConfig())):
+        block = replaced_blocks.get(block.name, block)
+        yield replace(block, name=f"generator: {block.name}", part="head")
 
 
 # Which block a tensor belongs to, by its name; the first that matches.
@@ -171,10 +193,12 @@ class TensorCount:
 
 def count_tensors(model: Model) -> TensorCount:
     """Parameters by looking at them, under the names that the formula gives the blocks."""
-    last = "head: next sentence" if isinstance(model.head_config, NextSentenceConfig) else "head: classifier"
+    lasts = {"next-sentence": "head: next sentence", "replaced": "head: replaced"}
+    last = "" if model.head_config is None else lasts.get(model.head_config.kind, "head: classifier")
     blocks: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
-        block = next((block for pattern, block in _BLOCK_OF.items() if re.match(pattern, name)), last)
-        blocks[block] += parameter.numel()
+        own = name.removeprefix("head.generator.")
+        block = next((block for pattern, block in _BLOCK_OF.items() if re.match(pattern, own)), last)
+        blocks[block if own == name else f"generator: {block}"] += parameter.numel()
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return TensorCount(dict(blocks), blocks.total(), trainable)

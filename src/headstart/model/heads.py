@@ -3,6 +3,7 @@
     next token      (…, D) → (…, V)    the embedding transposed where tied, else a linear layer
     masked token    (…, D) → (…, V)    dense, activation, norm (BERT's transform), then the vocabulary
     causal+masked   (…, D) → (…, V)    the same, read one token earlier: as the next token, in both objectives
+    replaced        (…, D) → (…,)      dense, activation, one logit; in training with a generator beside it
     next sentence   (S, D) → (S, 2)    on the pooled first token
     classifier      (S, D) → (S, C)    on the first, the last or the mean token
 
@@ -11,6 +12,8 @@ vectors, `decoder` the weight (V, D) and bias (V,) of the last linear layer.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +27,13 @@ from headstart.config import (
     ModelConfig,
     NextSentenceConfig,
     NextTokenConfig,
+    ReplacedConfig,
 )
 from headstart.errors import ModelError
 from headstart.model.backbone import Backbone
 from headstart.model.layers import ACTIVATIONS, layer_norm
 from headstart.model.layout import Layout
+from headstart.model.presets import generator_of
 
 
 class VocabularyHead(nn.Module):
@@ -59,11 +64,13 @@ class NextTokenHead(VocabularyHead):
 
 
 class TransformHead(VocabularyHead):
-    """BERT's transform, then the vocabulary."""
+    """BERT's transform, then the vocabulary. `width` is that of the vectors it takes, where it is not that of the
+    embeddings.
+    """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__(config, bias=True)
-        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.dense = nn.Linear(width or config.width, config.width, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.norm = layer_norm(config)
 
@@ -77,6 +84,43 @@ class MaskedHead(TransformHead):
 
 class CausalMaskedHead(TransformHead):
     """The token after the position that is read, under the causal mask or, where that token is masked, without it."""
+
+
+class Generator(nn.Module):
+    """A small masked model over the token embeddings of a larger one, which is passed in: it reads them projected to
+    its own width, and its head guesses among them.
+    """
+
+    def __init__(self, config: ModelConfig, share: float) -> None:
+        super().__init__()
+        small = generator_of(config, share)
+        self.backbone = Backbone(small, shared=config.width)
+        self.head = MaskedHead(replace(config, tied=True), small.width)
+
+    def features(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None, masked: Tensor, backbone: Backbone
+    ) -> Tensor:
+        """(M, D): for each masked token the vector that the decoder takes."""
+        embedded = backbone.embeddings.tokens(ids)  # (…, D)
+        return self.head.features(self.backbone(embedded, layout, segments, keep=masked))
+
+    def decoder(self, backbone: Backbone) -> tuple[Tensor, Tensor | None]:
+        return self.head.decoder(backbone)
+
+
+class ReplacedHead(nn.Module):
+    """Was this token replaced? A logit for each; ELECTRA's two networks are this head's generator and the backbone."""
+
+    def __init__(self, config: ModelConfig, head: ReplacedConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+        self.out = nn.Linear(config.width, 1)
+        self.generator = None if head.generator is None else Generator(config, head.generator)
+
+    def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
+        """(…, D) → (…,)"""
+        return self.out(self.activation(self.dense(x))).squeeze(-1)
 
 
 class NextSentenceHead(nn.Module):
@@ -132,7 +176,15 @@ class ClassifierHead(nn.Module):
         return self.out(x)
 
 
-Head = NextTokenHead | MaskedHead | CausalMaskedHead | NextSentenceHead | MaskedNextSentenceHead | ClassifierHead
+Head = (
+    NextTokenHead
+    | MaskedHead
+    | CausalMaskedHead
+    | ReplacedHead
+    | NextSentenceHead
+    | MaskedNextSentenceHead
+    | ClassifierHead
+)
 
 
 def build_head(config: ModelConfig, head: HeadConfig) -> Head:
@@ -152,7 +204,7 @@ def build_head(config: ModelConfig, head: HeadConfig) -> Head:
             "a causal+masked head needs a backbone that is used in both directions, and this one is "
             f"{config.direction}: choose direction = 'both'"
         )
-    if isinstance(head, MaskedConfig | MaskedNextSentenceConfig | NextSentenceConfig) and causal:
+    if isinstance(head, MaskedConfig | ReplacedConfig | MaskedNextSentenceConfig | NextSentenceConfig) and causal:
         raise ModelError(
             f"a {head.kind} head needs both sides of a token, and a causal backbone sees one: "
             "choose direction = 'bidirectional', or a next-token head"
@@ -173,6 +225,8 @@ def build_head(config: ModelConfig, head: HeadConfig) -> Head:
             return MaskedHead(config)
         case CausalMaskedConfig():
             return CausalMaskedHead(config)
+        case ReplacedConfig():
+            return ReplacedHead(config, head)
         case NextSentenceConfig():
             return NextSentenceHead(config)
         case MaskedNextSentenceConfig():

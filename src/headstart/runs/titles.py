@@ -14,6 +14,7 @@ OBJECTIVES = {
     "causal": "Causal language model",
     "masked": "Masked language model",
     "causal+masked": "Causal and masked language model",
+    "replaced": "Model that detects replaced tokens",
     "masked+next-sentence": "Masked language model with next-sentence prediction",
 }
 

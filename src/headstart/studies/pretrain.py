@@ -1,4 +1,4 @@
-"""Pretraining: a language model from a token store; causal, masked, both, or masked and next sentence."""
+"""Pretraining: a model from a token store; causal, masked, both, masked and next sentence, or by replaced tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from headstart.batches.batch import Batches, pick_window
 from headstart.batches.causal_masked import CausalMaskedBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
+from headstart.batches.replaced import ReplacedBatches
 from headstart.batches.sampler import RunLength
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint, check_tokenizer
-from headstart.config import Direction, ModelConfig, read_pairs
+from headstart.config import Direction, HeadConfig, ModelConfig, ReplacedConfig, read_pairs
 from headstart.errors import ConfigError
 from headstart.metrics import Scores
 from headstart.model.model import Model
-from headstart.model.presets import PRESETS, usual_head
+from headstart.model.presets import GENERATOR, PRESETS, usual_head
 from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import OnEvent, Step
 from headstart.store.store import Documents, Store
@@ -34,6 +35,7 @@ from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, CausalAndMasked, MaskedAndNextSentence, MaskedTokens, Objective
+from headstart.training.replaced import Replaced, drop_generator
 
 DEFAULT_PRESET = "small"
 MEASURED = {"cpu": (8, 6), "cuda": (256, 64)}  # batch size and steps by which the speed of a device is measured
@@ -80,20 +82,20 @@ def pretrain(
         log(f"run folder: {run.path}")
         precision = pick_precision(settings, device, log)
         validate = None if scorer is None else partial(scorer.scores, precision=precision, parallel=parallel)
-        objective = OBJECTIVES[settings.objective]
+        objective = objective_of(settings)
         loop = Loop(model.to(device), objective, train, settings, validate, "loss", precision, parallel)
         run.train(loop, on_event=on_event, log=log)
-        model = loop.parallel_model.unwrapped()
+        trained = loop.parallel_model.unwrapped()
         result = {
-            "valid": None if validate is None else validate(model),
+            "valid": None if validate is None else validate(trained),
             "objective": settings.objective,
             "weights": "fresh" if settings.init is None else f"from {settings.init}",
             "tokens": loop.tokens,
             **training_result(loop),
         }
         digests = {name: file["blake2b"] for name, file in store.manifest["files"].items()}
-        manifest = {"data": digests, "tokenizer": tokenizer.fingerprint, **training_manifest(loop, model, precision)}
-        run.finish(Checkpoint(model.cpu(), tokenizer=tokenizer), result, manifest)
+        manifest = {"data": digests, "tokenizer": tokenizer.fingerprint, **training_manifest(loop, trained, precision)}
+        run.finish(Checkpoint(drop_generator(trained).cpu(), tokenizer=tokenizer), result, manifest)
         return result
 
 
@@ -105,7 +107,7 @@ def measure_speed(settings: PretrainSettings, store: Store) -> float:
     model, tokenizer = build_language_model(settings, store)
     train = make_batches(settings, store.split("train"), tokenizer, pick_window(settings.window, model.config))
     precision = pick_precision(settings, device, lambda text: None)
-    loop = Loop(model.to(device), OBJECTIVES[settings.objective], train, settings, precision=precision)
+    loop = Loop(model.to(device), objective_of(settings), train, settings, precision=precision)
     events = [event for event in loop.run() if isinstance(event, Step)]
     first, *later = events[len(events) // 2 - 1 :]
     return (later[-1].tokens - first.tokens) / sum(event.seconds for event in later)
@@ -115,20 +117,33 @@ OBJECTIVES: dict[str, Objective] = {
     "causal": Causal(),
     "masked": MaskedTokens(),
     "causal+masked": CausalAndMasked(),
+    "replaced": Replaced(),
     "masked+next-sentence": MaskedAndNextSentence(),
 }
 
 
+def objective_of(settings: PretrainSettings) -> Objective:
+    if settings.objective == "replaced" and settings.detection_weight is not None:
+        return Replaced(settings.detection_weight)
+    return OBJECTIVES[settings.objective]
+
+
+def head_of(settings: PretrainSettings, config: ModelConfig) -> HeadConfig:
+    """The head that a model is pretrained under."""
+    if settings.objective == "replaced":
+        return ReplacedConfig(generator=settings.generator or GENERATOR)
+    return usual_head(config, HEAD_OF[settings.objective])
+
+
 def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Model, Tokenizer]:
     """A preset with fresh weights, or a model folder, with a head for the objective; and the tokenizer."""
-    kind = HEAD_OF[settings.objective]
     torch.manual_seed(settings.seed)
     if settings.init is not None:
         checkpoint = open_model(settings.init)
         model, tokenizer = checkpoint.model, _tokenizer(settings, store, checkpoint.tokenizer)
         check_tokenizer(model.config, tokenizer)
-        if model.head_config is None or model.head_config.kind != kind:
-            model = model.with_head(usual_head(model.config, kind))
+        if model.head_config != (head := head_of(settings, model.config)):
+            model = model.with_head(head)
         return model, tokenizer
     tokenizer = _tokenizer(settings, store, None)
     direction = DIRECTION_OF.get(settings.objective, "bidirectional")
@@ -138,7 +153,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
     config = _preset(settings.model or DEFAULT_PRESET, changes)
     if config.direction != direction and config.family in ("headstart", "lab"):
         config = replace(config, direction=direction)  # a published architecture keeps its own
-    return Model.build(config, usual_head(config, kind)), tokenizer
+    return Model.build(config, head_of(settings, config)), tokenizer
 
 
 def make_batches(
@@ -169,6 +184,8 @@ def make_batches(
     if settings.objective == "causal+masked":
         share = _causal_share(settings) if causal_share is None else causal_share
         return CausalMaskedBatches(documents, tokenizer, masking=masking, causal_share=share, **common)
+    if settings.objective == "replaced":
+        return ReplacedBatches(documents, tokenizer, masking=masking, **common)
     return PairBatches(documents, tokenizer, masking=masking, **common)
 
 
@@ -189,7 +206,7 @@ class _Validation:
 
     def scores(self, model: Model, *, precision: torch.dtype, parallel: Parallel) -> Scores:
         """Per byte where every token is predicted from those before; a loss of causal+masked is that of a mean step."""
-        score = partial(language_model_scores, model, OBJECTIVES[self.settings.objective], parallel=parallel)
+        score = partial(language_model_scores, model, objective_of(self.settings), parallel=parallel)
         masked = {} if self.masked is None else score(self.masked, precision)
         if self.causal is None:
             return masked

@@ -241,7 +241,7 @@ class PretrainSettings(TrainingSettings):
     column: str | None = _text(None, "Corpus: the column of the text, where the guess is wrong.")
     blank_lines: bool | None = _text(None, "Corpus: in .txt files blank lines, not line ends, part documents.")
     skip_bad: bool | None = _text(None, "Corpus: leave documents out that cannot be read, and list them.")
-    objective: Literal["causal", "masked", "causal+masked", "masked+next-sentence"] = _model(
+    objective: Literal["causal", "masked", "causal+masked", "replaced", "masked+next-sentence"] = _model(
         "causal", "What the model learns from text.", everyday=True
     )
     model: str | None = _model(
@@ -265,6 +265,12 @@ class PretrainSettings(TrainingSettings):
     causal_share: float | None = _text(
         None, "Causal+masked: share of the steps that are causal; by default 1 in 16.", above=0, below=1
     )
+    generator: float | None = _model(
+        None, "Replaced: the generator's width as a share of the model's; by default 0.25.", above=0
+    )
+    detection_weight: float | None = _model(
+        None, "Replaced: weight of the detection beside the generator's loss; by default 50.", above=0
+    )
     epochs: int = other_default("epochs", 1)
     batch_size: int = other_default("batch_size", 32)
     lr: float = other_default("lr", 1e-3)
@@ -284,6 +290,15 @@ class PretrainSettings(TrainingSettings):
             yield "model and init are both given: name a preset for fresh weights, or a folder to go on from"
         if value.get("init") is not None and value.get("change"):
             yield "--change is for a preset; the sizes of a model that has weights are what they are"
+        if value.get("objective") != "replaced":
+            for name in ("generator", "detection_weight"):
+                if value.get(name) is not None:
+                    yield f"{name} is for the objective replaced: add --objective replaced, or leave it out"
+        if value.get("generator") is not None and well("generator") and value["generator"] > 1:
+            yield (
+                f"generator is {value['generator']}: it would be larger than the model, which could then hardly tell "
+                "its tokens from the text's; choose a share of at most 1, such as 0.25"
+            )
         if value.get("mask_rate_end") is not None and value.get("objective") == "causal":
             yield "mask_rate_end is for objectives with masks, and causal has none: choose another, or leave it out"
         if value.get("causal_share") is not None and value.get("objective") != "causal+masked":

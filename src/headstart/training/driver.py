@@ -18,6 +18,8 @@ import torch
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import CheckpointError, MissingExtra, OutputError
+from headstart.model.heads import ReplacedHead
+from headstart.model.layers import Layer
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel, timeout
 from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, ends_with_saved, event_writer
@@ -147,7 +149,8 @@ def training_result(loop: Loop) -> dict[str, Any]:
 
 def training_manifest(loop: Loop, model: Model, precision: torch.dtype, *, frozen: bool = False) -> dict[str, Any]:
     """What manifest.json says of every training; `frozen`: the features of the backbone were computed once."""
-    layers = 0 if frozen else sum(p.numel() for p in model.backbone.layers.parameters())
+    blocks = [] if frozen else [part for part in model.modules() if isinstance(part, Layer)]
+    layers = sum(p.numel() for block in blocks for p in block.parameters())
     return {
         "parameters": count_parameters(model),
         "tokens": loop.tokens,
@@ -158,8 +161,12 @@ def training_manifest(loop: Loop, model: Model, precision: torch.dtype, *, froze
 
 
 def count_parameters(model: Model) -> dict[str, int]:
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return {"total": sum(p.numel() for p in model.parameters()), "trainable": trainable}
+    """In all and those that train; a generator, which is dropped at the end, is counted by itself."""
+    generator = model.head.generator if isinstance(model.head, ReplacedHead) else None
+    dropped = set() if generator is None else set(generator.parameters())
+    kept = [p for p in model.parameters() if p not in dropped]
+    counted = {"total": sum(p.numel() for p in kept), "trainable": sum(p.numel() for p in kept if p.requires_grad)}
+    return counted if generator is None else {**counted, "generator": sum(p.numel() for p in dropped)}
 
 
 @contextmanager

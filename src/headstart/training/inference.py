@@ -139,24 +139,22 @@ def language_model_scores(
     """
     was_training = model.training
     model.eval()
-    totals = torch.zeros(2, len(objective.parts), dtype=torch.float64)  # the sum and the count of each part
+    sums: dict[str, float] = {}
+    counts = dict.fromkeys(objective.parts, 0.0)
     for step, own in _own_indices(batches.steps(0), parallel):
         batch = batches.batch(0, step)
-        counts = objective.counts(batch)
         with autocast(precision, model.device):
-            sums = objective.sums(model, batch.to(model.device))
-        if own:
-            numbers = [[value.item() for value in sums.values()], list(counts.values())]
-            totals += torch.tensor(numbers, dtype=torch.float64)
+            found = objective.evaluation_sums(model, batch.to(model.device))
+        for name, value in found.items():
+            sums[name] = sums.get(name, 0.0) + own * value.item()
+        for name, count in objective.counts(batch).items():
+            counts[name] += own * count
     model.train(was_training)
-    part_sums, part_counts = parallel.all_reduce(totals.to(model.device))
-    check_finite(part_sums)
-    means = dict(zip(objective.parts, (part_sums / part_counts.clamp(min=1.0)).tolist(), strict=True))
-    scores = {"loss": sum(means.values())}
-    if len(means) > 1:
-        scores |= {f"{name}_loss": value for name, value in means.items()}
-    by_token = means.get("loss", means.get("masked", 0.0))
-    scores["perplexity"] = math.exp(min(by_token, 700.0))
+    totals = torch.tensor([*sums.values(), *counts.values()], dtype=torch.float64, device=model.device)
+    numbers = parallel.all_reduce(totals).tolist()
+    check_finite(numbers)
+    sums, counts = dict(zip(sums, numbers, strict=False)), dict(zip(counts, numbers[len(sums) :], strict=True))
+    scores = objective.scores(sums, counts)
     if tokens_per_byte is not None:
-        scores["bits_per_byte"] = by_token / math.log(2) * tokens_per_byte
+        scores["bits_per_byte"] = scores["loss"] / math.log(2) * tokens_per_byte
     return scores

@@ -7,6 +7,7 @@ exactly that of the large batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.errors import ModelError
+from headstart.metrics import Scores
 from headstart.model.heads import (
     CausalMaskedHead,
     ClassifierHead,
@@ -44,6 +46,19 @@ class Objective:
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         """Each part of the loss, summed over the batch. The loss of a step is Σ sum / count."""
         raise NotImplementedError
+
+    def evaluation_sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        """What an evaluation adds up: the parts of the loss, and what else `scores` needs."""
+        return self.sums(model, batch)
+
+    def scores(self, sums: dict[str, float], counts: dict[str, float]) -> Scores:
+        """What a language model comes to, from its sums and counts over a whole pass."""
+        means = {name: sums[name] / max(counts[name], 1.0) for name in self.parts}
+        scores = {"loss": sum(means.values())}
+        if len(means) > 1:
+            scores |= {f"{name}_loss": value for name, value in means.items()}
+        by_token = means.get("loss", means.get("masked", 0.0))
+        return {**scores, "perplexity": math.exp(min(by_token, 700.0))}
 
     def check(self, model: Model) -> None:
         """Refuse a model that has another head."""

@@ -300,7 +300,8 @@ def build_optimizer(model: Model, settings: OptimizerSettings) -> Optimizers:
     """AdamW for all trainable parameters; or Muon for the matrices within the layers and AdamW for the rest."""
 
     def for_muon(name: str, p: Tensor) -> bool:
-        return settings.optimizer == "muon" and name.startswith("backbone.layers.") and p.dim() == 2
+        in_layer = name.removeprefix("head.generator.").startswith("backbone.layers.")
+        return settings.optimizer == "muon" and in_layer and p.dim() == 2
 
     parts: list[torch.optim.Optimizer] = []
     if matrices := parameter_groups(model, settings, for_muon):

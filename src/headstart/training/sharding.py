@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from headstart.batches.batch import Batch
 from headstart.config import MaskedNextSentenceConfig, NextSentenceConfig
 from headstart.errors import ConfigError
+from headstart.model.layers import Layer
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel
 from headstart.training.objectives import Objective
@@ -122,8 +123,9 @@ def checkpoint_activations(model: Model) -> None:
     """Keep no layer's activations: the backward pass computes them again, for less memory and more time."""
     from torch.utils.checkpoint import checkpoint
 
-    for layer in model.backbone.layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    for layer in model.modules():
+        if isinstance(layer, Layer):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 # --- tensors that may be sharded --------------------------------------------------------------------------------------

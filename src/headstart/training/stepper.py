@@ -26,6 +26,7 @@ from torch import Tensor
 
 from headstart.batches.batch import Batch, micro_batch, pad_batch, rng
 from headstart.errors import TrainingError
+from headstart.model.layers import Layer
 from headstart.training import adamw_triton, cross_entropy_triton
 from headstart.training.adamw_triton import FusedAdamW
 from headstart.training.bf16_copies import Bf16Copies
@@ -280,7 +281,7 @@ class CompiledStepper:
 
     def __init__(self, stepper: EagerStepper, *, required: bool) -> None:
         self.stepper, self.required = stepper, required
-        self.layers = list(stepper.parallel_model.model.backbone.layers)
+        self.layers = [part for part in stepper.parallel_model.model.modules() if isinstance(part, Layer)]
         self.compiled = False
         self.failure: str | None = None  # why the layers run as they are written
 

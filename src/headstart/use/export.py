@@ -167,7 +167,8 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
     kept = "without a head" if model.head_config is None else f"with its {model.head_config.kind} head"
     left_out = ""
     if model.head_config is None and head is not None:
-        why = "a new one is trained on labels" if isinstance(head, ClassifierConfig) else "it is not tied"
+        reasons = {"classifier": "a new one is trained on labels", "replaced": "it is of use in pretraining alone"}
+        why = reasons.get(head.kind, "it is not tied")
         left_out = f" (the {head.kind} head was left out: {why})"
     what = f"a {model.config.family} base of {parameters:,} parameters, {kept}{left_out}"
     return Exported("base", what, None)

@@ -246,6 +246,11 @@ def wrong_head(model: Model, needed: str) -> ModelError:
             "it was exported without one, as a start for `headstart finetune`; name the run folder that it was made "
             f"in, or train a head: headstart pretrain TEXT --init FOLDER --objective {objective}"
         )
+    elif kind == "replaced":
+        step = (
+            "it tells which tokens were replaced, and names none; it is a start for `headstart finetune`. Train a "
+            f"head: headstart pretrain TEXT --init FOLDER --objective {objective}"
+        )
     else:
         step = f"use `headstart {'predict' if kind == 'classifier' else verb}`, or pretrain a language model"
     head = "no head" if kind is None else f"a {kind} head"
