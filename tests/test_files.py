@@ -27,6 +27,17 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["out"]
 
 
+def test_an_interrupt_at_once_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(folder: Path) -> None:
+        assert folder.is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "_locked_folder", interrupt)
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_folder_may_be_there(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with new_folder(tmp_path / "out") as folder:

@@ -10,10 +10,10 @@ import glob
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO, TextIOWrapper
@@ -203,15 +203,18 @@ def _unfinished(path: Path) -> Iterator[Path]:
             if state == "ours":
                 shutil.rmtree(left, ignore_errors=True)
     while True:
-        holder = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
-        with _locked_folder(holder) as state:
-            if state == "taken" or not holder.exists():  # by another process, which took it for one that was left
-                continue
-            try:
+        holder = (
+            path.parent / f"{prefix}{secrets.token_hex(8)}"
+        )  # named before it is made: a signal may come in between
+        try:
+            holder.mkdir(mode=0o700)
+            with _locked_folder(holder) as state:
+                if state == "taken" or not holder.exists():  # by another process, which took it for one that was left
+                    continue
                 yield holder / path.name
-            finally:
-                shutil.rmtree(holder, ignore_errors=True)
-            return
+                return
+        finally:
+            shutil.rmtree(holder, ignore_errors=True)
 
 
 @contextmanager
