@@ -2,21 +2,24 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
+from headstart.metrics import score
 from headstart.reading.examples import Example, Examples
 from headstart.runs.tuning import ArmTuning
-from headstart.studies import linear
+from headstart.studies import linear, row_space
 from headstart.studies.baselines import baseline
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
-from headstart.studies.tfidf import NGRAMS, TfidfSearch, Weighting, vectorizers
+from headstart.studies.tfidf import CUT_SHORT, NGRAMS, TfidfSearch, Weighting, vectorizers
 from tests.studies.example_data import reviews
 
 
@@ -93,6 +96,40 @@ def test_a_large_strength_is_fitted_to_its_end_from_the_one_before() -> None:
         alone = linear.try_strength([fold], anew, attempt.settings["strength"], {}, 2)
         anew = [linear.logistic_regression(balanced=False)]
         np.testing.assert_allclose(attempt.log_probabilities, alone.log_probabilities, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.parametrize("few_rows", [0, 3000])
+def test_the_scores_of_a_search_are_those_of_the_optimum(few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the features themselves and in the space of the rows: what regression at a tight tolerance gives."""
+    monkeypatch.setattr(row_space, "FEW_ROWS", few_rows)
+    rows = reviews(90, 2)
+    counts = {kind: each.fit_transform([text for _, text in rows]) for kind, each in vectorizers().items()}
+    labels = np.arange(90) % 3
+    folds = [(np.arange(30, 90), np.arange(30)), (np.arange(60), np.arange(60, 90))]
+    chosen, tuning = TfidfSearch(counts, labels, 3).choose(folds, folds)
+    ngrams = chosen.settings["ngrams"]
+    for tried in (each for each in tuning.tried if each.settings["ngrams"] == ngrams):
+        expected = []
+        for train, valid in folds:
+            weighting = Weighting(counts, ngrams, train)
+            model = LogisticRegression(C=tried.settings["strength"], tol=1e-10, max_iter=10_000)
+            model.fit(weighting.apply(counts, train).astype(np.float64), labels[train])
+            expected.append(model.predict_log_proba(weighting.apply(counts, valid)))
+        assert tried.loss == pytest.approx(
+            score(np.concatenate(expected), labels[[*range(30), *range(60, 90)]])["loss"], rel=2e-3
+        )
+
+
+def test_a_search_ends_when_its_time_is_up(tmp_path: Path) -> None:
+    """With one kind of n-grams and one strength, and it says so."""
+    splits = {name: examples(reviews(count, seed)) for seed, (name, count) in enumerate(PARTS.items())}
+    result = baseline("tfidf", splits, {}, tmp_path / "short", until=time.monotonic() - 1)
+    assert [each["settings"]["ngrams"] for each in result["tuning"]["tried"]] == ["words", "words"]
+    assert result["tuning"]["notes"] == [CUT_SHORT]
+    assert result["test"]["accuracy"] > 0.5
+    whole = baseline("tfidf", splits, {}, tmp_path / "whole")
+    assert len(whole["tuning"]["tried"]) > 5
+    assert whole["tuning"]["notes"] == []
 
 
 def test_characters_are_chosen_where_they_know_more(tmp_path: Path) -> None:

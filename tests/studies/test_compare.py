@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -27,6 +28,7 @@ from headstart.runs.run import RunFolder
 from headstart.studies import study as module
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
+from headstart.studies.locks import run_lock
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.tokenizers.load import read_tokenizer
 from tests.studies.example_data import write_reviews
@@ -260,6 +262,29 @@ def test_processes_side_by_side_give_the_same(world: Path, base: Path, tmp_path:
     # And where all is done, nobody is started.
     with mock.patch.object(multiprocessing, "get_context", side_effect=AssertionError):
         run_study(study)
+
+
+def test_networks_do_not_wait_for_the_linear_model(
+    world: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While another process has TF-IDF, this one does all the others; only then is there nothing to do but wait."""
+    study = open_study(settings(world, base, arms="frozen", epochs=1, seeds=1), tmp_path / "s")
+    monkeypatch.setattr(module.time, "sleep", mock.Mock(side_effect=KeyboardInterrupt))
+    linear = next(run for run in study.runs if run.arm.name == "tfidf")
+    with run_lock(linear.folder) as ours, pytest.raises(KeyboardInterrupt):
+        assert ours
+        study.work()
+    assert [run.arm.name for run in study.runs if not run.done] == ["tfidf"]
+
+
+def test_the_search_of_a_linear_model_has_a_share_of_the_time(world: Path, base: Path, tmp_path: Path) -> None:
+    """Where time is short, it takes the best so far; where there is no limit, it goes on to its end."""
+    study = open_study(settings(world, base, arms="frozen", epochs=1, seeds=1), tmp_path / "s")
+    with mock.patch.object(module, "baseline", wraps=module.baseline) as fitted:
+        replace(study, deadline=time.monotonic() + 400).work()
+    ends = [call.kwargs["until"] - time.monotonic() for call in fitted.call_args_list]
+    assert all(50 < seconds < 101 for seconds in ends)
+    assert study._linear_deadline == math.inf
 
 
 def test_a_killed_comparison_goes_on_where_it_was(world: Path, base: Path, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from headstart.studies import row_space
-from headstart.studies.row_space import RowSpace, worthwhile
+from headstart.studies import row_space as row_space_module
+from headstart.studies.row_space import RowSpace, row_space
 
 
 def sparse_rows(seed: int, rows: int, columns: int) -> csr_matrix:
@@ -18,7 +18,12 @@ def sparse_rows(seed: int, rows: int, columns: int) -> csr_matrix:
 
 
 @pytest.mark.parametrize("strength", [0.3, 30.0])
-def test_the_probabilities_are_those_of_the_features(strength: float) -> None:
+@pytest.mark.parametrize("frequent", [0.0, 0.05, 1.0])
+def test_the_probabilities_are_those_of_the_features(
+    strength: float, frequent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether all columns are multiplied as a dense matrix, the frequent ones, or none."""
+    monkeypatch.setattr(row_space_module, "FREQUENT", frequent)
     train, other = sparse_rows(1, 60, 400), sparse_rows(2, 25, 400)
     labels = np.arange(60) % 4
     model = LogisticRegression(C=strength, max_iter=5000, tol=1e-8)
@@ -38,12 +43,17 @@ def test_the_same_text_twice() -> None:
 
 
 def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows always, in float64 where classes are few; many rows with many classes; more rows than columns never."""
     features = sparse_rows(1, 60, 400)
-    assert worthwhile(features, 3)
-    assert not worthwhile(features, 2)
-    assert not worthwhile(features[:, :50], 3)
-    monkeypatch.setattr(row_space, "MOST_ROWS", 59)
-    assert not worthwhile(features, 3)
+    few, many = row_space(features, 2), row_space(features, 20)
+    assert few is not None and few.rows.dtype == few.project(features).dtype == np.float64
+    assert many is not None and many.rows.dtype == many.project(features).dtype == np.float32
+    assert row_space(features[:, :50], 20) is None
+    monkeypatch.setattr(row_space_module, "FEW_ROWS", 59)
+    assert row_space(features, 5) is None
+    assert row_space(features, 20) is not None
+    monkeypatch.setattr(row_space_module, "MOST_ROWS", 59)
+    assert row_space(features, 20) is None
 
 
 def test_texts_that_are_mixtures_of_a_few_others() -> None:

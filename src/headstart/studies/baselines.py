@@ -6,6 +6,7 @@ tfidf     logistic regression on TF-IDF; held-out texts choose the n-grams (word
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,11 +36,13 @@ def baseline(
     out: str | Path,
     *,
     keep_model: bool = False,
+    until: float = math.inf,
 ) -> dict[str, Any]:
     """Fit it, write a run folder (with the linear model, if `keep_model`), and return what `result.json` holds.
 
     `settings` name the files of the splits. They may hold a label budget, `labels`, with the `seed` that draws it; and
-    `refit`, to fit what is tested on train and valid together.
+    `refit`, to fit what is tested on train and valid together. A search that is not over at `until`, on the clock
+    `time.monotonic`, ends with the best so far.
     """
     with open_run(out, "baseline", {"kind": kind, **settings}, resume=True) as run:
         if run.done:
@@ -51,7 +54,7 @@ def baseline(
         if kind == "majority":
             predicted, own = _majority(labels, len(class_names), refit=settings.get("refit", False))
         else:
-            model, predicted, own = _tfidf(splits, labels, len(class_names), settings)
+            model, predicted, own = _tfidf(splits, labels, len(class_names), settings, until)
             if keep_model:
                 LinearModel.of(model, class_names).save(Path(out) / LINEAR)
         result: dict[str, Any] = {name: score(rows, labels[name]) for name, rows in predicted.items()}
@@ -84,11 +87,11 @@ def _majority(labels: Mapping[str, Ints], classes: int, *, refit: bool) -> tuple
 
 
 def _tfidf(
-    splits: Mapping[str, Examples], labels: Mapping[str, Ints], classes: int, settings: Mapping[str, Any]
+    splits: Mapping[str, Examples], labels: Mapping[str, Ints], classes: int, settings: Mapping[str, Any], until: float
 ) -> tuple[FittedTfidf, dict[str, Floats], dict[str, Any]]:
     """The model, its log-probabilities of valid and test, and what `result.json` says of how they came about."""
     whole, refit = "labels" not in settings, settings.get("refit", False)
-    model = fit_tfidf(splits["train"], splits["valid"], labels, classes, whole=whole, refit=refit)
+    model = fit_tfidf(splits["train"], splits["valid"], labels, classes, whole=whole, refit=refit, until=until)
     result: dict[str, Any] = {
         "strength": model.strength,
         "features": model.size,

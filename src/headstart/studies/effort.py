@@ -9,6 +9,7 @@ SHORT = 2  # epochs of a short trial
 SHARE = 0.85  # of the time that may be planned for: trials differ in length
 STUDENTS = 2  # in self-training, about, and what comes before it
 LINEAR_SECONDS = 120.0  # that a linear model takes at most, while it is not known
+LINEAR_SHARE = 0.25  # of the time that is left, after which the search of a linear model takes the best so far
 IMPROVEMENT = 0.01  # of accuracy: where twice the epochs bring as much, more of them are tried
 CUT_SHORT = 0.03  # of accuracy: an arm to which the last half of its epochs brought as much would gain by more of them
 

@@ -6,6 +6,7 @@ large, each from the coefficients of the one before, which takes a fraction of t
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ HELD_OUT = 3  # of the texts on which features are screened, one in so many is h
 STRENGTHS = tuple(float(f"{digit}e{power}") for power in range(-7, 3) for digit in (1, 3))  # all that may be tried
 ENOUGH = 1500  # held-out texts, after which no more folds are taken: time and memory stay bounded
 ENOUGH_LOWER = 0.98  # times the loss so far: a loss above it has not fallen
-TOLERANCES = (1e-5, 1e-4)  # of the gradient: what float32 can tell, and what is always enough
+TOLERANCES = {4: (1e-5, 1e-4), 8: (1e-9, 1e-6)}  # of the gradient, by bytes: the least it can tell, what is enough
 TINY = 1e-12  # the probability of a class that no text of train has
 
 
@@ -98,19 +99,21 @@ def fit(model: Any, features: Features, labels: Ints) -> Any:
 def _fit(model: Any, features: Features, labels: Ints) -> Any:
     """The gradient of the penalty is the coefficients divided by C n: with a tolerance above it, a large C would stop
     at the coefficients of the C before it.
+
+    On sparse features Newton's method takes a tenth of the steps of L-BFGS, each of them not much longer.
     """
-    model.set_params(tol=float(np.clip(0.1 / (model.C * len(labels)), *TOLERANCES)))
+    solver = "lbfgs" if isinstance(features, np.ndarray) else "newton-cg"
+    tolerance = np.clip(0.1 / (model.C * len(labels)), *TOLERANCES[features.dtype.itemsize])
+    model.set_params(solver=solver, tol=float(tolerance))
     return model.fit(features, labels)
 
 
 @contextmanager
 def _fitting() -> Iterator[None]:
     """What holds for the whole process while models are fitted, be it in several threads."""
-    from sklearn.exceptions import ConvergenceWarning
-
     # One thread a product: they are too small to share, and threads that wait for each other take many times as long.
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # after 1,000 iterations it is as good as it will be
+        warnings.simplefilter("ignore")  # a line search that fails, 1,000 iterations: it is as good as it will be
         yield
 
 
@@ -134,9 +137,17 @@ def weights(model: Any) -> tuple[Floats, Floats]:
 
 
 def try_strengths(
-    folds: Sequence[FoldFeatures], start: float, settings: Mapping[str, Any], classes: int, *, balanced: bool = False
+    folds: Sequence[FoldFeatures],
+    start: float,
+    settings: Mapping[str, Any],
+    classes: int,
+    *,
+    balanced: bool = False,
+    until: float = math.inf,
 ) -> list[Attempt]:
     """Strengths from `start` upwards until the loss no longer falls; downwards too, if the start is the best.
+
+    After `until`, on the clock `time.monotonic`, none is begun but the first.
 
     The loss falls and rises once as C grows, where accuracy goes up and down by single texts. It has stopped falling
     where two strengths in a row are not 2 % below all before them.
@@ -149,6 +160,8 @@ def try_strengths(
         for c in strengths:
             attempts.append(try_strength(folds, models, c, settings, classes))
             losses.append(attempts[-1].loss)
+            if time.monotonic() > until:
+                return attempts
             if len(losses) > 2 and min(losses[-2:]) > ENOUGH_LOWER * min(losses[:-2]):
                 break
         if attempts[0] not in (best_of(attempts), min(attempts, key=lambda attempt: attempt.loss)):
@@ -181,7 +194,13 @@ def best_of(attempts: Sequence[Attempt]) -> Attempt:
     return min(attempts, key=lambda attempt: attempt.rank)
 
 
-def tuning_of(chosen: Attempt, screened: Sequence[Attempt], finalists: Sequence[Attempt], seconds: float) -> ArmTuning:
+def tuning_of(
+    chosen: Attempt,
+    screened: Sequence[Attempt],
+    finalists: Sequence[Attempt],
+    seconds: float,
+    notes: tuple[str, ...] = (),
+) -> ArmTuning:
     """The record of a search: a few sets of features were screened, and the best of them tried on all folds."""
     others = [attempt for attempt in finalists if attempt is not chosen]
     p_values = p_values_against_best(chosen.correct, [attempt.correct for attempt in others])
@@ -192,6 +211,7 @@ def tuning_of(chosen: Attempt, screened: Sequence[Attempt], finalists: Sequence[
         tried=tuple(attempt.tried() for attempt in (*only_screened, *finalists)),
         seconds=seconds,
         as_good=sum(p >= ALPHA for p in p_values),
+        notes=notes,
     )
 
 

@@ -1,8 +1,10 @@
 """A comparison at work: which runs there are, in which order they are done, and when there are enough of them.
 
-1. what takes seconds: the baselines, the linear probe
+1. the baselines and the linear probe
 2. trials, by which the settings of the other arms are chosen (`studies/tuning.py`)
 3. the runs that are compared, seed by seed, until the question is settled (`studies/looks.py`)
+
+Several processes do 1 beside 2, and beside 3 where nothing is left to choose.
 
 A run reads test once, at its end, when everything is chosen.
 """
@@ -37,6 +39,7 @@ from headstart.studies.effort import (
     EFFORTS,
     IMPROVEMENT,
     LINEAR_SECONDS,
+    LINEAR_SHARE,
     Effort,
     RunsAhead,
     choose_effort,
@@ -53,7 +56,7 @@ from headstart.studies.trials import run_trial
 from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
 from headstart.wording import plural, reason
 
-POLL = 1.0  # seconds between looks at runs that other processes have
+POLL = 0.2  # seconds between looks at runs that other processes have
 Log = Callable[[str], None]
 
 
@@ -232,9 +235,9 @@ class Study:
                 time.sleep(POLL)
 
     def _next_runs(self) -> list[PlannedRun]:
-        """What can be done now: what takes seconds, the trials, then the runs seed by seed."""
-        tuning = [run for run in (*self.untrained, *self.trials) if not run.done]
-        return tuning or [run for run in self.runs if not run.done]
+        """What can be done now: linear models, trials, then the runs seed by seed, which wait for the trials alone."""
+        runs = {run.folder: run for run in (*self.untrained, *self.trials, *self.runs)}
+        return [run for run in runs.values() if not run.done]
 
     def _do(self, run: PlannedRun, log: Log) -> bool:
         """One run; where it diverges or runs out of memory, that is recorded and the others go on."""
@@ -243,7 +246,8 @@ class Study:
             return True
         try:
             if run.arm.mode == "baseline":
-                baseline(run.settings["kind"], self.splits, run.settings, run.folder, keep_model=run.keep_model)
+                kind, until = run.settings["kind"], self._linear_deadline
+                baseline(kind, self.splits, run.settings, run.folder, keep_model=run.keep_model, until=until)
             else:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
                 finetune(
@@ -278,6 +282,12 @@ class Study:
     def _base(self, settings: FinetuneSettings) -> Checkpoint | None:
         """None for an arm that has a tokenizer of its own."""
         return self.bases.get((settings.init, settings.tokenizer))
+
+    @property
+    def _linear_deadline(self) -> float:
+        """When the search of a linear model that begins now has to end: most of the time is for the networks."""
+        now = time.monotonic()
+        return now + LINEAR_SHARE * (self.deadline - now)
 
     def _check_time(self, event: Event) -> None:
         if time.monotonic() > self.deadline:

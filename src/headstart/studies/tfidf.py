@@ -6,6 +6,7 @@ there are, and how rare each is) follows from the counts of its rows.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from headstart.reading.examples import Examples
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import linear
 from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
-from headstart.studies.row_space import RowSpace, worthwhile
+from headstart.studies.row_space import row_space
 
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
 WORD = r"\w+|[^\w\s]"  # a punctuation mark is a word
@@ -27,6 +28,7 @@ START = 1.0  # the strength that the search begins with
 SCREENING_STRENGTH = 10.0
 SCREENING_FOLDS = 2
 SCREENING_ROWS = 2000
+CUT_SHORT = "time was up: the search ended with the best so far"
 
 
 def vectorizers() -> dict[str, Any]:
@@ -97,10 +99,12 @@ def fit_tfidf(
     *,
     whole: bool = True,
     refit: bool = False,
+    until: float = math.inf,
 ) -> FittedTfidf:
     """Choose n-grams and strength, and fit them on train; or, with `refit`, on train and valid.
 
-    Where train is not the `whole` of it but a label budget, valid alone is chosen on.
+    Where train is not the `whole` of it but a label budget, valid alone is chosen on. After `until`, on the clock
+    `time.monotonic`, the best so far is taken.
     """
     rows = (*train.rows, *valid.rows)
     y = np.concatenate([labels["train"], labels["valid"]])
@@ -109,7 +113,7 @@ def fit_tfidf(
     search = TfidfSearch(counts, y, classes)
     folds = linear.fold_rows(train, valid, whole=whole)
     sample = linear.sample_folds(folds, rows, SCREENING_ROWS)[:SCREENING_FOLDS]
-    chosen, tuning = search.choose(sample, folds)
+    chosen, tuning = search.choose(sample, folds, until)
     train_rows, valid_rows = np.split(np.arange(len(rows)), [len(train.rows)])
     weighting, regression = search.fit(chosen, train_rows)
     predicted = linear.log_probabilities(regression, weighting.apply(counts, valid_rows), classes)
@@ -132,36 +136,45 @@ class TfidfSearch:
     def fold(self, ngrams: str, train: Ints, valid: Ints) -> FoldFeatures:
         weighting = Weighting(self.counts, ngrams, train)
         train_rows, valid_rows = (weighting.apply(self.counts, rows) for rows in (train, valid))
-        if worthwhile(train_rows, self.classes):
-            space = RowSpace(train_rows)
+        if space := row_space(train_rows, self.classes):
             train_rows, valid_rows = space.rows, space.project(valid_rows)
         return FoldFeatures(train_rows, self.labels[train], valid_rows, self.labels[valid])
 
     def choose(
-        self, sample: Sequence[tuple[Ints, Ints]], folds: Sequence[tuple[Ints, Ints]]
+        self, sample: Sequence[tuple[Ints, Ints]], folds: Sequence[tuple[Ints, Ints]], until: float = math.inf
     ) -> tuple[Attempt, ArmTuning]:
         """Which n-grams, at one strength on a sample of some folds; then the strength, on the whole of the folds."""
         began = time.perf_counter()
-        screened = []
+        screened: list[Attempt] = []
+        features: dict[str, list[FoldFeatures]] = {}
         for ngrams in NGRAMS:
-            features = [self.fold(ngrams, *rows) for rows in sample]
-            models = [linear.logistic_regression(balanced=False) for _ in sample]
-            settings = {"ngrams": ngrams}
-            screened.append(linear.try_strength(features, models, SCREENING_STRENGTH, settings, self.classes))
+            if not screened or time.monotonic() < until:
+                features[ngrams] = [self.fold(ngrams, *rows) for rows in sample]
+                models = [linear.logistic_regression(balanced=False) for _ in sample]
+                settings, strength = {"ngrams": ngrams}, SCREENING_STRENGTH
+                screened.append(linear.try_strength(features[ngrams], models, strength, settings, self.classes))
         ngrams = linear.best_of(screened).settings["ngrams"]
-        features = [self.fold(ngrams, *rows) for rows in folds]
-        attempts = linear.try_strengths(features, START, {"ngrams": ngrams}, self.classes)
+        # Few texts are their own sample: the features of its folds are there already.
+        known = [fold for fold, rows, own in zip(features[ngrams], sample, folds, strict=False) if _equal(rows, own)]
+        known += [self.fold(ngrams, *rows) for rows in folds[len(known) :]]
+        attempts = linear.try_strengths(known, START, {"ngrams": ngrams}, self.classes, until=until)
         chosen = linear.best_of(attempts)
-        return chosen, linear.tuning_of(chosen, screened, attempts, time.perf_counter() - began)
+        notes = (CUT_SHORT,) if time.monotonic() > until else ()
+        return chosen, linear.tuning_of(chosen, screened, attempts, time.perf_counter() - began, notes)
 
     def fit(self, chosen: Attempt, rows: Ints) -> tuple[Weighting, Any]:
         weighting = Weighting(self.counts, chosen.settings["ngrams"], rows)
         features, labels = weighting.apply(self.counts, rows), self.labels[rows]
         regression = linear.logistic_regression(chosen.settings["strength"], balanced=False)
-        if not worthwhile(features, self.classes):
+        space = row_space(features, self.classes)
+        if space is None:
             return weighting, linear.fit(regression, features, labels)
-        space = RowSpace(features)
         linear.fit(regression, space.rows, labels)
         regression.coef_ = space.to_features(regression.coef_)
         regression.n_features_in_ = features.shape[1]
         return weighting, regression
+
+
+def _equal(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> bool:
+    """Whether two folds have the same rows."""
+    return all(map(np.array_equal, one, other))
