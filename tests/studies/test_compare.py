@@ -26,6 +26,7 @@ from headstart.runs.comparison import Comparison, Cost
 from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
 from headstart.studies import study as module
+from headstart.studies.baselines import baseline
 from headstart.studies.compare import compare, open_study, run_study
 from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
@@ -269,7 +270,7 @@ def test_networks_do_not_wait_for_the_linear_model(
 ) -> None:
     """While another process has TF-IDF, this one does all the others; only then is there nothing to do but wait."""
     study = open_study(settings(world, base, arms="frozen", epochs=1, seeds=1), tmp_path / "s")
-    monkeypatch.setattr(module.time, "sleep", mock.Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(time, "sleep", mock.Mock(side_effect=KeyboardInterrupt))
     linear = next(run for run in study.runs if run.arm.name == "tfidf")
     with run_lock(linear.folder) as ours, pytest.raises(KeyboardInterrupt):
         assert ours
@@ -280,7 +281,7 @@ def test_networks_do_not_wait_for_the_linear_model(
 def test_the_search_of_a_linear_model_has_a_share_of_the_time(world: Path, base: Path, tmp_path: Path) -> None:
     """Where time is short, it takes the best so far; where there is no limit, it goes on to its end."""
     study = open_study(settings(world, base, arms="frozen", epochs=1, seeds=1), tmp_path / "s")
-    with mock.patch.object(module, "baseline", wraps=module.baseline) as fitted:
+    with mock.patch.object(module, "baseline", wraps=baseline) as fitted:
         replace(study, deadline=time.monotonic() + 400).work()
     ends = [call.kwargs["until"] - time.monotonic() for call in fitted.call_args_list]
     assert all(50 < seconds < 101 for seconds in ends)

@@ -354,6 +354,27 @@ def test_fused_adamw_is_the_plain_one() -> None:
         torch.testing.assert_close(p, twin.get_parameter(name), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_within_the_limit_are_not_divided(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To divide by 1 gives the same bits, and writes every gradient once more."""
+    given = []
+
+    def noted(*tensors: Any, grad_scale: Any, fused: Any = torch._fused_adamw_, **more: Any) -> None:
+        given.append(grad_scale)
+        fused(*tensors, grad_scale=grad_scale, **more)
+
+    monkeypatch.setattr(torch, "_fused_adamw_", noted)
+    model = small()
+    moved = []
+    for scale in (None, torch.tensor(1.0), torch.tensor(4.0)):
+        twin = copy.deepcopy(model)
+        gradients(twin, 1)
+        build_optimizer(twin, OptimizerSettings(optimizer=kind)).step(divide_by=scale)
+        moved.append(weights(twin))
+    assert same(moved[0], moved[1])
+    assert [each is None for each in dict.fromkeys(given)] == [True, False]  # None twice, then 4
+
+
 def test_adamw_is_torchs_to_the_bit() -> None:
     """Over a gradient scale, a step that is skipped, and a parameter that has no gradient yet."""
     model = small()

@@ -247,6 +247,8 @@ class Optimizers:
         Gradients are divided by `divide_by` first; where `skip` holds true, nothing is updated. Optimizers do both
         within their step, on the device: they are the `grad_scale` and `found_inf` of torch's gradient scaler.
         """
+        if divide_by is not None and divide_by.device.type == "cpu" and divide_by == 1:
+            divide_by = None  # it would change nothing, and write every gradient once more
         for part in self.parts:
             part.grad_scale = divide_by  # type: ignore[attr-defined]
             part.found_inf = None if skip is None else skip.float()  # type: ignore[attr-defined]
