@@ -118,8 +118,15 @@ def test_what_a_disturbed_command_left_is_judged(
     disturbed: tuple[int, str], again: tuple[int, str], found: dict[str, int], kind: str
 ) -> None:
     verbs = module("verbs")
-    ended = [verbs.Ended(code, said, 1.0) for code, said in (disturbed, again)]
-    assert verbs._judge("case 0", *ended, found, {"a": 1}).kind == kind
+    ended = [module("commands").Ended(code, said, 1.0) for code, said in (disturbed, again)]
+    assert verbs.judge_disturbed("case 0", *ended, found, {"a": 1}).kind == kind
+
+
+def test_of_two_processes_the_worse_is_judged() -> None:
+    worst, ended = module("processes").worst, module("commands").Ended
+    killed, aborted, refused, done = (ended(code, "", 1.0) for code in (-signal.SIGKILL, -signal.SIGABRT, 1, 0))
+    assert worst([killed, aborted]) is worst([aborted, done]) is aborted
+    assert worst([done, refused]) is refused and worst([killed, done]) is killed
 
 
 def test_a_process_that_hangs_or_dies_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ TESTS = {  # in full size
     "checkpoints": ("damaged runs, resumed", 500),
     "options": ("odd options and recipes", 5_000),
     "kills": ("kills of commands that write", 200),
+    "processes": ("two processes, one killed", 100),
     "disks": ("full disks", 200),
     "descriptors": ("few file descriptors", 200),
     "memory": ("little memory", 200),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from attack.cases import Outcome
-from attack.verbs import Commands, Ended, run_verbs
+from attack.commands import Commands, Ended
+from attack.verbs import run_verbs
 
 LARGEST = 60_000  # bytes, somewhat more than the largest file that a command of the world writes
 

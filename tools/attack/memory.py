@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from attack.cases import Outcome
-from attack.verbs import Commands, Ended, run_verbs
+from attack.commands import Commands, Ended
+from attack.verbs import run_verbs
 
 LEAST, MOST = 2**20, 2**28  # bytes beyond what the imports take
 
