@@ -41,6 +41,16 @@ def test_the_table_shows_formula_and_number() -> None:
     assert "the real tensors agree" in text
 
 
+def test_a_generator_is_counted_apart() -> None:
+    """small has 50,001 words and width 384; its generator is 96 wide, and its decoder is the embedding."""
+    text = run("params", "small", "--head", "replaced").stdout
+    assert "head: replaced" in text
+    assert "generator:" not in text
+    layer = 4 * 96 * 96 + 3 * 96 * 256 + 2 * 96
+    generator = 384 * 96 + 96 + 6 * layer + 96 + 96 * 384 + 384 + 50_001
+    assert f"pretraining adds a generator of {generator:,} parameters by default, which is dropped at the end" in text
+
+
 def test_shared_and_frozen_are_said() -> None:
     assert re.search(r"head: vocabulary .*shared", run("params", "gpt2", "--head", "next-token").stdout)
     frozen = json.loads(run("params", "lab", "--head", "classifier", "--frozen", "--json").stdout)

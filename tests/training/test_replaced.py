@@ -28,7 +28,7 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import layout_of
-from headstart.training.replaced import CHUNK, Replaced, detect, drop_generator, sample_tokens
+from headstart.training.replaced import CHUNK, Replaced, detect, drop_generator, sample_tokens, with_generator
 from headstart.training.run_checkpoint import restore_state
 from headstart.training.settings import TrainingSettings
 from headstart.training.stepper import CompiledStepper, EagerStepper
@@ -251,6 +251,9 @@ def test_the_model_that_is_kept_has_no_generator() -> None:
     batch = make_batch()
     assert torch.equal(kept(batch.ids, layout_of(batch)), model(batch.ids, layout_of(batch)))
     assert kept.backbone is model.backbone
+    again = with_generator(kept, 0.25)
+    assert again.head_config == ReplacedConfig(generator=0.25)
+    assert torch.equal(again(batch.ids, layout_of(batch)), model(batch.ids, layout_of(batch)))
     masked = model.with_head(MaskedConfig())
     assert drop_generator(masked) is masked
     with pytest.raises(ModelError, match="generator was dropped"):

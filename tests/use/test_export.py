@@ -21,7 +21,7 @@ import torch
 
 import headstart
 from headstart.checkpoints.folder import Checkpoint, load, read_safetensors, save
-from headstart.config import Activation, Direction, MaskedConfig, NextTokenConfig, Norm, Pool, Positions
+from headstart.config import Activation, Direction, MaskedConfig, NextTokenConfig, Norm, Pool, Positions, ReplacedConfig
 from headstart.config import ClassifierConfig as Head
 from headstart.errors import CheckpointError, ConfigError, DataError, MissingExtra, ModelError, OutputError
 from headstart.model.model import Model
@@ -484,6 +484,14 @@ def test_a_classifier_s_run_gives_a_base_without_its_labels(trained: Path, tmp_p
     assert export(trained, tmp_path / "out", "base").comparison is None
     after = load(tmp_path / "out")
     assert (after.model.head_config, after.class_names, after.temperature) == (None, (), 1.0)
+
+
+def test_a_base_by_replaced_tokens_is_given_away_without_its_head(base: Path, tmp_path: Path) -> None:
+    given = load(base)
+    save(Checkpoint(given.model.with_head(ReplacedConfig()), tokenizer=given.tokenizer), tmp_path / "model")
+    made = export(tmp_path / "model", tmp_path / "out", "base")
+    assert made.what.endswith("(the replaced head was left out: it is of use in pretraining alone)")
+    assert load(tmp_path / "out").model.head_config is None
 
 
 def test_a_base_that_came_back_changed_is_refused(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import language_model_scores
 from headstart.training.loop import Loop
 from headstart.training.objectives import Causal, CausalAndMasked, MaskedAndNextSentence, MaskedTokens, Objective
-from headstart.training.replaced import Replaced, drop_generator
+from headstart.training.replaced import Replaced, drop_generator, with_generator
 
 DEFAULT_PRESET = "small"
 MEASURED = {"cpu": (8, 6), "cuda": (256, 64)}  # batch size and steps by which the speed of a device is measured
@@ -142,7 +142,10 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
         checkpoint = open_model(settings.init)
         model, tokenizer = checkpoint.model, _tokenizer(settings, store, checkpoint.tokenizer)
         check_tokenizer(model.config, tokenizer)
-        if model.head_config != (head := head_of(settings, model.config)):
+        head = head_of(settings, model.config)
+        if isinstance(head, ReplacedConfig):
+            model = with_generator(model, head.generator)
+        elif model.head_config != head:
             model = model.with_head(head)
         return model, tokenizer
     tokenizer = _tokenizer(settings, store, None)

@@ -44,7 +44,10 @@ class Detection(NamedTuple):
 
 @dataclass(frozen=True)
 class Replaced(Objective):
-    """The generator's cross-entropy behind the masks, and `weight` times the binary cross-entropy of every token."""
+    """The generator's cross-entropy behind the masks, and `weight` times the binary cross-entropy of every token.
+
+    The parts of a step's loss add up to it, so its detection is weighted; an evaluation's `detection_loss` is plain.
+    """
 
     name = "replaced-token training"
     head = ReplacedHead
@@ -57,8 +60,7 @@ class Replaced(Objective):
         assert isinstance(model.head, ReplacedHead)
         if model.head.generator is None:
             raise ModelError(
-                "this model's generator was dropped when its training ended: give it a new one, "
-                "as with_head(ReplacedConfig(generator=0.25)) does"
+                "this model's generator was dropped when its training ended: give it a new one, as with_generator does"
             )
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -157,13 +159,16 @@ def sample_tokens(features: Tensor, weight: Tensor, bias: Tensor | None, draws: 
     return sampled.clamp(max=len(weight) - 1)  # where probabilities are nan: the loss then says so
 
 
+def with_generator(model: Model, generator: float | None) -> Model:
+    """The model under a head for replaced tokens with a new generator, or with none; what detects them is kept."""
+    swapped = model.with_head(ReplacedConfig(generator=generator))
+    if isinstance(model.head, ReplacedHead) and isinstance(swapped.head, ReplacedHead):
+        swapped.head.dense.load_state_dict(model.head.dense.state_dict())
+        swapped.head.out.load_state_dict(model.head.out.state_dict())
+    return swapped
+
+
 def drop_generator(model: Model) -> Model:
-    """The model as it is kept: without the generator, where its head has one."""
-    if not isinstance(model.head_config, ReplacedConfig) or model.head_config.generator is None:
-        return model
-    assert isinstance(model.head, ReplacedHead)
-    kept = model.with_head(ReplacedConfig())
-    assert kept.head is not None
-    weights = model.head.state_dict()
-    kept.head.load_state_dict({name: weights[name] for name in kept.head.state_dict()})
-    return kept
+    """The model as it is kept: without the generator, where it has one."""
+    has_one = isinstance(model.head, ReplacedHead) and model.head.generator is not None
+    return with_generator(model, None) if has_one else model
