@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from headstart.batches.batch import Batch
+from headstart.batches.causal_masked import CausalMaskedBatches
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
-from headstart.config import ClassifierConfig, MaskedConfig, NextTokenConfig
+from headstart.config import CausalMaskedConfig, ClassifierConfig, MaskedConfig, NextTokenConfig
 from headstart.errors import TrainingError
 from headstart.metrics import Scores, score
 from headstart.model.model import Model
@@ -28,9 +29,10 @@ from headstart.parallel import SINGLE, Parallel
 from headstart.runs.events import Evaluated, Event, Finished, Halved, Saved, Skipped, Step
 from headstart.store.store import Documents
 from headstart.tokenizers.tokenizer import Tokenizer
+from headstart.training import stepper as stepper_module
 from headstart.training.inference import classify
 from headstart.training.loop import Loop
-from headstart.training.objectives import Causal, Classification, MaskedTokens
+from headstart.training.objectives import Causal, CausalAndMasked, Classification, MaskedTokens
 from headstart.training.run_checkpoint import RunState, restore_state
 from headstart.training.settings import TrainingSettings
 from headstart.training.stepper import CompiledStepper
@@ -491,6 +493,35 @@ def test_texts_of_many_lengths_are_compiled_for_once(
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_layers_are_compiled_for_causal_and_for_masked_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that was compiled for one mask is not taken for the other."""
+    graphs = compiled_plainly(monkeypatch)
+    expected = losses(list(causal_masked_loop("no").run()))
+    loop = causal_masked_loop("yes")
+    kinds = [loop.batches.batch(0, step).causal for step in range(6)]
+    assert True in kinds and False in kinds
+    assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
+    assert isinstance(loop.stepper, CompiledStepper) and loop.stepper.failure is None
+    assert len(graphs) == 2
+
+
+def causal_masked_loop(compile: Any) -> Loop:
+    tokenizer = Tokenizer.train([" ".join(WORDS)], kind="wordpiece", size=60)
+    ids = np.tile(np.array(tokenizer.encode(" ".join(WORDS)), dtype=np.uint16), 20)
+    lengths = np.arange(1, 1 + len(ids)) % 9 + 1
+    lengths = lengths[np.cumsum(lengths) <= len(ids)]
+    documents = Documents(ids, np.append(0, np.cumsum(lengths)), lengths)
+    torch.manual_seed(0)
+    sizes = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 24, "window": 16, "direction": "both"}
+    model = Model.build(preset("small", vocabulary=tokenizer.size, dropout=0.0, **sizes), CausalMaskedConfig())
+    masking = Masking.of(tokenizer, 0.4)
+    batches = CausalMaskedBatches(
+        documents, tokenizer, window=12, batch_size=8, seed=0, masking=masking, causal_share=0.5
+    )
+    return Loop(model, CausalAndMasked(), batches, TrainingSettings(steps=6, compile=compile))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_too_many_sizes_to_compile_for_are_reported_without_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -499,7 +530,7 @@ def test_too_many_sizes_to_compile_for_are_reported_without_a_warning(
     compiled = loop.stepper
     assert isinstance(compiled, CompiledStepper)
     compiled.required = False
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    monkeypatch.setattr(stepper_module, "MAX_VERSIONS", 2)
     expected = losses(list(make_loop(examples(60), classifier(layers=3), compile="no", batch_size=4).run()))
     assert losses(list(loop.run())) == pytest.approx(expected, abs=1e-6)
     assert compiled.failure is not None and "recompile" in compiled.failure

@@ -20,7 +20,13 @@ from headstart.model.count import count
 from headstart.wording import size
 
 WIDTH = 110  # of what is printed: longer lines and cells are folded
-USES = {"next-token": "generate", "masked": "fill", "masked+next-sentence": "fill"}
+USES = {
+    "next-token": ("generate",),
+    "masked": ("fill",),
+    "causal+masked": ("generate", "fill"),
+    "masked+next-sentence": ("fill",),
+}
+OBJECTIVES = {"causal": "causal", "bidirectional": "masked", "both": "causal+masked"}  # by direction
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,8 @@ class Shipped:
             str(folder),
             parameters=count(config, head).total,
             bytes=sum(path.stat().st_size for path in folder.iterdir()),
-            objective="replaced" if kind == "replaced" else "causal" if config.direction == "causal" else "masked",
-            verbs=("finetune", "compare", *([USES[kind]] if kind in USES else [])),
+            objective="replaced" if kind == "replaced" else OBJECTIVES[config.direction],
+            verbs=("finetune", "compare", *USES.get(str(kind), ())),
             **_card(folder / CARD),
         )
 

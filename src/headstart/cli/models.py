@@ -108,7 +108,9 @@ def params(
     ],
     head: Annotated[
         str | None,
-        typer.Option(help="next-token, masked, replaced, next-sentence, masked+next-sentence, classifier or none."),
+        typer.Option(
+            help="next-token, masked, causal+masked, replaced, next-sentence, masked+next-sentence, classifier or none."
+        ),
     ] = None,
     classes: Annotated[int, typer.Option(help="Classes of a classifier head.")] = 2,
     frozen: Annotated[bool, typer.Option("--frozen", help="Count the backbone as fixed.")] = False,

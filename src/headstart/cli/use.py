@@ -147,7 +147,7 @@ def generate_text(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Continue a text with a causal model.
+    """Continue a text with a causal model, or one of causal+masked.
 
     A text that outgrows the model's window goes on: the model then sees its last tokens, between half a window and a
     whole one.

@@ -10,7 +10,7 @@ from typing import Any
 from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import CONFIG
-from headstart.config import NextTokenConfig
+from headstart.config import CausalMaskedConfig, NextTokenConfig
 from headstart.errors import CheckpointError, HeadstartError
 from headstart.metrics import Floats
 from headstart.model.model import Model
@@ -72,7 +72,7 @@ class ServedClassifier:
 
 @dataclass(frozen=True)
 class ServedLanguageModel:
-    """A causal model with a next-token head, by its name."""
+    """A model that continues text, by its name."""
 
     name: str
     language_model: LanguageModel
@@ -99,7 +99,7 @@ def open_served(
     """A classifier or a causal language model, from a run folder, a model folder or a `transformers` folder."""
     _check_folder(folder)
     checkpoint = open_model(folder)
-    if isinstance(checkpoint.model.head_config, NextTokenConfig):
+    if isinstance(checkpoint.model.head_config, NextTokenConfig | CausalMaskedConfig):
         checkpoint.model.to(pick_device(device))
         return ServedLanguageModel(name, LanguageModel(checkpoint, where=str(folder)), examples, title)
     return ServedClassifier(name, TextClassifier(checkpoint, device, where=str(folder)), examples, title)

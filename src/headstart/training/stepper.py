@@ -40,6 +40,7 @@ from headstart.wording import reason
 WARMUP_STEPS = 1  # steps of one size before it is captured: kernels are chosen and compiled in them
 MAX_GRAPHS = 64  # sizes that are captured: each graph holds memory of its own
 LONG_RUN = 50_000_000  # tokens of a run in which compiled layers save more time than compiling takes
+MAX_VERSIONS = 16  # of a compiled layer: torch stops at 8, and causal+masked has steps of two kinds
 COMPILERS = ("torch._dynamo", "torch._inductor", "triton")  # the modules that their errors come from
 DROPOUT = 3  # sets the random numbers of dropout apart from those of order and masks
 
@@ -292,7 +293,7 @@ class CompiledStepper:
             return self.stepper.step(batch, number, micro_batches, lr_factor)
         try:
             # Too many sizes of batch: torch would print a warning, and run a layer uncompiled without a word to us.
-            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, recompile_limit=MAX_VERSIONS):
                 return self.stepper.step(batch, number, micro_batches, lr_factor)
         except Exception as error:
             if not type(error).__module__.startswith(COMPILERS):

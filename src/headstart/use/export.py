@@ -31,7 +31,13 @@ import torch
 from headstart.checkpoints.exchange import open_model, write_transformers
 from headstart.checkpoints.folder import WEIGHTS, Checkpoint, load, write_files
 from headstart.checkpoints.lab import read_lab, write_lab
-from headstart.config import ClassifierConfig, MaskedConfig, MaskedNextSentenceConfig, NextTokenConfig
+from headstart.config import (
+    CausalMaskedConfig,
+    ClassifierConfig,
+    MaskedConfig,
+    MaskedNextSentenceConfig,
+    NextTokenConfig,
+)
 from headstart.errors import ConfigError, DataError, ModelError, OutputError
 from headstart.files import new_file, new_folder, write_json
 from headstart.metrics import Floats
@@ -154,7 +160,8 @@ def _to_base(checkpoint: Checkpoint, source: str | Path, out: Path) -> Exported:
         raise ModelError(f"{source} has no tokenizer, and nobody can start from weights alone: export a run folder")
     model = checkpoint.model
     head = model.head_config
-    if not (model.config.tied and isinstance(head, NextTokenConfig | MaskedConfig | MaskedNextSentenceConfig)):
+    kinds = NextTokenConfig | MaskedConfig | CausalMaskedConfig | MaskedNextSentenceConfig
+    if not (model.config.tied and isinstance(head, kinds)):
         model = model.with_head(None)
     base = Checkpoint(model, tokenizer=checkpoint.tokenizer)
     with new_folder(out) as unfinished:

@@ -1,4 +1,4 @@
-"""Masks in a text, filled by a masked language model.
+"""Masks in a text, filled by a masked language model, or one that is causal and masked.
 
     fill(model, tokenizer, "Ce livre est [MASK].", top=2)[0].candidates
     # (Candidate(id=1234, piece='▁bon', probability=0.31, text='Ce livre est bon.'), …)
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from headstart.errors import ConfigError, ModelError, TokenizerError
-from headstart.model.heads import MaskedHead, MaskedNextSentenceHead
+from headstart.model.heads import CausalMaskedHead, MaskedHead, MaskedNextSentenceHead
 from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class Filled:
 def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Filled]:
     """The `top` most probable tokens for each mask in a text."""
     head = model.head.masked if isinstance(model.head, MaskedNextSentenceHead) else model.head
-    if not isinstance(head, MaskedHead):
+    if not isinstance(head, MaskedHead | CausalMaskedHead):
         raise wrong_head(model, "gaps are filled by a bidirectional model with a masked head")
     check_ready(model, tokenizer)
     if top < 1:
@@ -60,7 +60,10 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[Fi
     with torch.inference_mode():
         layout = Flat.from_lengths([length], model.device)
         tokens = torch.tensor(wrapped, device=model.device)
-        vectors = model.backbone(tokens, layout)[tokens == tokenizer.mask]  # (M, D)
+        read = torch.tensor([place for place, token in enumerate(wrapped) if token == tokenizer.mask])
+        if isinstance(head, CausalMaskedHead):  # a masked token, too, is predicted as the next one
+            read = read - 1
+        vectors = model.backbone(tokens, layout)[read]  # (M, D)
         probabilities = head(vectors, layout, model.backbone).double().softmax(-1).cpu()  # (M, V)
     check_finite(probabilities)
     excluded = special_token_mask(tokenizer, model.config.vocabulary)

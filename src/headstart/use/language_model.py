@@ -21,7 +21,7 @@ from headstart.use.generate import Generated, Sampling, generate, stream
 
 
 class LanguageModel:
-    """A model and its tokenizer: a causal one continues text, a masked one fills gaps."""
+    """A model and its tokenizer: a causal one continues text, a masked one fills gaps, causal+masked does both."""
 
     def __init__(self, checkpoint: Checkpoint, *, where: str = "this model") -> None:
         if checkpoint.tokenizer is None:
