@@ -85,7 +85,7 @@ def test_the_page_says_how_long_networks_train_on_few_labels(books: Path) -> Non
     }.items():
         study = replace(records.studies[0], settings={**records.studies[0].settings, **dict(settings)})
         page = render(replace(records, studies=(study,)))
-        assert (words or "as there are to have.</p>") in page
+        assert (words or "as even as possible.</p>") in page
         assert words or "enough steps" not in page
 
 
@@ -262,7 +262,28 @@ def test_what_labels_are_worth_is_said_in_sentences(books: Path) -> None:
     worth = read([books]).studies[0].comparison.worth
     assert any(each.low is not None for each in worth)
     for each in worth:
+        if each.beyond and each.low == each.budget:  # the difference at that budget says it
+            assert label_worth(each, "full", "scratch").replace("95 %", "95\xa0%") not in page
+            continue
         assert label_worth(each, "full", "scratch").replace("95 %", "95\xa0%") in page
+
+
+def test_runs_that_were_scored_at_their_end_alone_have_no_curve(books: Path) -> None:
+    records = read([books])
+    study = records.studies[0]
+    arms = tuple(replace(arm, runs=tuple(replace(run, curve=run.curve[-1:]) for run in arm.runs)) for arm in study.arms)
+    assert "Accuracy by epoch" in render(records)
+    assert "Accuracy by epoch" not in render(replace(records, studies=(replace(study, arms=arms),)))
+
+
+def test_a_number_that_was_found_is_shown_in_six_figures(books: Path) -> None:
+    records = read([books])
+    study = records.studies[0]
+    full, *rest = (arm for arm in study.arms if arm.result.name == "full")
+    changed = replace(full, runs=tuple(replace(run, settings={**run.settings, "lr": 0.1 + 0.2}) for run in full.runs))
+    others = tuple(arm for arm in study.arms if arm.result.name != "full")
+    page = render(replace(records, studies=(replace(study, arms=(changed, *rest, *others)),)))
+    assert "<td>0.3</td>" in page and "0.30000000000000004" not in page
 
 
 def test_settings_that_differ_are_marked(books: Path) -> None:

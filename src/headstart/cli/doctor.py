@@ -93,7 +93,7 @@ def _print_report(report: Report, screen: Console) -> None:
     folder = _common_folder(report)
     where = f" Rows are named by file and line in {folder}." if folder else ""
     screen.print(_summary(report.splits), "")
-    screen.print(f"Lengths of rows: the median, the 95th of 100, the longest.{where}", style="dim")
+    screen.print(f"Lengths of rows: the median, the 95th percentile, the longest.{where}", style="dim")
     for finding in report.findings:
         screen.print("", _entry(finding, folder), sep="\n")
     counts = Counter(finding.severity for finding in report.findings)

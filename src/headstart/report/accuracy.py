@@ -20,7 +20,7 @@ def by_epoch(study: Study) -> Section | None:
     looks = looks_of(study)
     curves = {arm.result.name: _mean_curve(arm.runs) for arm in study.arms}
     curves = {name: curve for name, curve in curves.items() if curve}
-    if not curves:
+    if len({epoch for curve in curves.values() for epoch in curve}) < 2:  # scored at the end alone
         return None
     first = min(min(curve) for curve in curves.values())
     last = max(max(curve) for curve in curves.values())

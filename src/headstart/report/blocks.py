@@ -121,6 +121,8 @@ def distinct_values(values: Iterable[Any]) -> str:
 def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

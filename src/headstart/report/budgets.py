@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.report import charts
-from headstart.report.blocks import Columns, Figure, Section, Table, Words, estimate
+from headstart.report.blocks import Figure, Section, Table, Words, estimate
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Study
 from headstart.runs.comparison import Estimate
@@ -23,7 +23,7 @@ def budget_figure(study: Study) -> Figure:
     values = [value for s in series for _, low, high in s.band for value in (low, high)]
     x = charts.log_axis("labelled texts to learn from", [budget for s in series for budget, _ in s.points])
     svg = charts.lines("Accuracy by number of labels", series, x, charts.axis(f"accuracy on {study.split}", values))
-    caption = "Mean over the runs, with its 95 % interval as a band. A doubling of the labels is as long everywhere."
+    caption = "Mean over the runs, with its 95 % interval as a band; the axis of labels is logarithmic."
     return Figure(svg, caption)
 
 
@@ -36,13 +36,14 @@ def budgets(study: Study) -> Section | None:
     scores = {(arm.name, arm.budget): arm.scores["accuracy"] for arm in comparison.curves}
     budgets = sorted({budget for _, budget in scores})
     rows = tuple((f"{n:,}", *(estimate(scores.get((name, n))) for name in names)) for n in budgets)
-    about = "The same study on fewer labelled texts: nested subsets with as many of each class as there are to have."
-    words = [
-        Words(about + _steps(study.settings)),
-        *(Words(f"{label_worth(each, each.arm, each.reference)}.") for each in comparison.worth),
-    ]
+    about = "The same study on fewer labelled texts: nested subsets, with the classes as even as possible."
     table = Table((">labels", *(f">{name}" for name in names)), rows, "Accuracy by number of labels")
-    return Section("Label budgets", (Columns(((table,), tuple(words))),))
+    # With the most labels of both, it is the difference that stands below.
+    worth = [each for each in comparison.worth if not each.beyond or each.low != each.budget]
+    worths = " ".join(f"{label_worth(each, each.arm, each.reference)}." for each in worth)
+    return Section(
+        "Label budgets", (Words(about + _steps(study.settings)), table, *([Words(worths)] if worths else []))
+    )
 
 
 def _steps(settings: Mapping[str, Any]) -> str:

@@ -23,15 +23,25 @@ def doctor(study: Study) -> Section | None:
         (
             split["name"],
             f"{split['rows']:,}",
-            ", ".join(f"{label} {share:.1%}" for label, share in list(split["balance"].items())[:8]),
+            _balance(split["balance"]),
             *(f"{split['words'][key]:.0f}" for key in ("median", "most", "longest")),
         )
         for split in report["splits"]
     )
-    head = ("split", ">rows", "~labels", ">words: median", ">95th of 100", ">longest")
+    head = ("split", ">rows", "~labels", ">words: median", ">95th percentile", ">longest")
     unexamined = (each.partition(":")[0] for each in report["unexamined"])  # without the option to add
     findings = Findings(tuple(report["findings"]), tuple(unexamined))
     return Section("What the doctor found in the data", (Table(head, rows), findings))
+
+
+def _balance(shares: Mapping[str, float]) -> str:
+    """The share of each label, of at most eight.
+
+    >>> _balance({"neg": 0.6, "pos": 0.4})
+    'neg 60.0 %, pos 40.0 %'
+    """
+    shown = [f"{label} {100 * share:.1f} %" for label, share in list(shares.items())[:8]]
+    return ", ".join([*shown, *([f"and {len(shares) - 8} more"] if len(shares) > 8 else [])])
 
 
 def settings(study: Study) -> Section:
