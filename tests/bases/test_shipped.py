@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -90,18 +91,50 @@ def test_it_writes_or_fills_gaps_if_it_has_its_head(name: str) -> None:
         assert base.generate("Il faut baisser les impôts", max_tokens=3)
 
 
-@pytest.mark.slow
-def test_what_is_installed_has_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as pip builds it from this folder."""
+    source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+        shutil.copy(ROOT / name, source / name)
+    shutil.copytree(ROOT / "recipes", source / "recipes")
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w"]
-    subprocess.run([*command, str(tmp_path), str(tmp_path)], check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
+    subprocess.run([*command, str(source), str(source)], check=True, capture_output=True)
+    [wheel] = source.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.slow
+def test_what_is_installed_has_it(wheel: Path) -> None:
     assert wheel.stat().st_size < 50_000_000
     packed = zipfile.ZipFile(wheel).namelist()
     files = [bases.HERE / bases.SUMS, *(path for name in bases.shipped() for path in (bases.HERE / name).iterdir())]
     assert {f"headstart/{path.relative_to(bases.HERE.parent)}" for path in files} <= set(packed)
     recipes = {path.name for path in (ROOT / "recipes").glob("base*")}
     assert recipes == {Path(name).name for name in packed if "/share/headstart/recipes/" in name}
+
+
+@pytest.mark.slow
+def test_what_is_installed_works_elsewhere_without_network(wheel: Path, tmp_path: Path) -> None:
+    site, place = tmp_path / "site", tmp_path / "an empty place"
+    place.mkdir()
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*command, str(wheel)], check=True, capture_output=True)
+    nowhere = "http://127.0.0.1:9"  # where nobody answers
+    surroundings = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    surroundings |= {"http_proxy": nowhere, "https_proxy": nowhere}
+
+    def headstart(*arguments: str) -> str:
+        whole = [sys.executable, "-m", "headstart", *arguments]
+        done = subprocess.run(whole, cwd=place, env=surroundings, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (base,) = json.loads(headstart("bases", "--json"))["ships"]
+    assert base["folder"] == str(site / "headstart" / "bases" / base["name"])
+    assert "\nimpôts  " in headstart("fill", base["name"], "Il faut baisser les [MASK] et les taxes.")
+    rows = (site / "headstart" / "demo" / "debat" / "train.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (place / "some.csv").write_text("".join(rows[:300]), encoding="utf-8")
+    brief = ("--tune", "none", "--seeds", "1", "--epochs", "1", "--window", "16", "--jobs", "2")
+    assert "report: study" in headstart("compare", "some.csv", "--init", base["name"], *brief, "--out", "study")
