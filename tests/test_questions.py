@@ -49,14 +49,14 @@ def measured() -> Any:
 @pytest.fixture
 def tiny(experiments: Any) -> Any:
     return experiments.Settings(
-        vocabulary=300, width=16, window=32, steps=6, batch_size=4, review_window=400, epochs=1, rows=24
+        vocabulary=300, width=16, window=32, steps=6, batch_size=4, text_window=600, epochs=1, rows=24
     )
 
 
 # --- docs/experiments.json is what the experiments measure ------------------------------------------------------------
 
 
-def test_the_measurements_have_these_settings_and_reviews(experiments: Any, measured: Any) -> None:
+def test_the_measurements_have_these_settings_and_answers(experiments: Any, measured: Any) -> None:
     assert measured["fingerprint"] == experiments.fingerprint(), "run `make questions`"
     assert measured["settings"] == asdict(experiments.Settings())
 
@@ -69,7 +69,7 @@ def test_the_fingerprint_follows_settings_and_data(
         patch.setattr(experiments, "PROMPT", "Ce livre")
         assert experiments.fingerprint() != original
     with monkeypatch.context() as patch:
-        patch.setattr(experiments, "REVIEWS", tmp_path)
+        patch.setattr(experiments, "labelled_files", lambda: {"train": Path(__file__)})
         assert experiments.fingerprint() != original
     assert experiments.fingerprint() == original
 
@@ -136,14 +136,14 @@ def test_without_mask_and_positions_a_text_is_a_bag_of_words(experiments: Any, t
         assert (model["largest_shift"] < 1e-12) == (not arm.mask and not arm.positions), arm
 
 
-def test_shuffled_reviews_have_the_same_words(experiments: Any, tiny: Any) -> None:
+def test_shuffled_answers_have_the_same_words(experiments: Any, tiny: Any) -> None:
     test = experiments.encoded("test", tiny)
     mixed = experiments.shuffle(test, tiny)
     for a, b in zip(test.starts, test.starts[1:], strict=False):
         one, other = test.ids[a:b], mixed.ids[a:b]
         assert one[0] == other[0] and one[-1] == other[-1]
         assert sorted(one) == sorted(other) and list(one) != list(other)
-    text, shuffled = experiments.first_review(tiny)
+    text, shuffled = experiments.first_answer(tiny)
     assert sorted(text.split()) == sorted(shuffled.split()) and text != shuffled
 
 

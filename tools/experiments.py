@@ -2,8 +2,8 @@
 
     python tools/questions.py     trains them all, writes docs/experiments.json, and then the page
 
-Two kinds of models, of the lab's design and 64 wide, on the book reviews of tests/data: language models
-that predict the next token, and classifiers, which are then evaluated on reviews with their words shuffled. The mask is
+Two kinds of models, of the lab's design and 64 wide, on the answers that ship with the package: language models that
+predict the next token, and classifiers, which are then evaluated on answers with their words shuffled. The mask is
 removed by hand (`remove_causal_mask`): headstart itself refuses to train such a model.
 
 All of it in float64, with one thread per model: rounding differs between machines, and in float32 that would change
@@ -19,7 +19,6 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from itertools import islice, pairwise
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from headstart.batches.batch import IGNORE_INDEX, rng
 from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches
 from headstart.config import ClassifierConfig, NextTokenConfig
+from headstart.demo import labelled_files
 from headstart.metrics import score
 from headstart.model.attention import Attention
 from headstart.model.layout import Flat
@@ -50,29 +50,27 @@ from headstart.use.generate import Sampling, generate
 
 Ids = NDArray[np.int32]
 EXACT = torch.float32
-REVIEWS = Path(__file__).resolve().parents[1] / "tests" / "data" / "reviews"
 
 
 @dataclass(frozen=True)
 class Settings:
     """How much is trained; the tests use less."""
 
-    vocabulary: int = 512
+    vocabulary: int = 1000
     width: int = 64
     window: int = 64  # of the language models
     steps: int = 1000
     batch_size: int = 16
     lr: float = 4e-3
-    review_window: int = 200  # no review is longer
+    text_window: int = 300  # no answer is longer
     epochs: int = 4
     classifier_lr: float = 2e-3
     prefix_sequences: int = 32  # whose every prefix is continued
     rows: int | None = None  # of each split; None is all
 
 
-CLASS_NAMES = ("négatif", "positif")
-PROMPT = "Ce roman"
-SENTENCE = "On ne lit pas un livre pour la fin."
+PROMPT = "Il faut"
+SENTENCE = "Il faut que les élus rendent des comptes."
 SAMPLING = Sampling(max_tokens=48, temperature=0.5, seed=0)
 SMOOTHED = 5  # steps whose mean is a point of the curve
 COMMON: dict[str, Any] = {"schedule": "cosine", "device": "cpu", "compile": "no", "save_every": 10**9}
@@ -96,7 +94,7 @@ ARMS = tuple(Arm(mask, positions) for mask in (True, False) for positions in (Tr
 
 @cache
 def examples(split: str, rows: int | None) -> Examples:
-    return Examples(read_examples(REVIEWS / f"{split}.csv").rows[:rows])
+    return Examples(read_examples(labelled_files()[split]).rows[:rows])
 
 
 @cache
@@ -113,8 +111,13 @@ def documents(split: str, settings: Settings) -> Documents:
     return Documents(np.concatenate(ids).astype(np.uint16), starts, np.array([len(text.encode()) for text in texts]))
 
 
+@cache
+def class_names() -> tuple[str, ...]:
+    return examples("train", None).class_names
+
+
 def encoded(split: str, settings: Settings) -> EncodedExamples:
-    rows = EncodedExamples.of(examples(split, settings.rows), tokenizer(settings), CLASS_NAMES, settings.review_window)
+    rows = EncodedExamples.of(examples(split, settings.rows), tokenizer(settings), class_names(), settings.text_window)
     assert rows.truncated == 0
     return rows
 
@@ -215,15 +218,16 @@ def next_token_attention(model: Model, batches: CausalBatches, count: int = 16) 
 
 
 def classifier(arm: Arm, settings: Settings) -> dict[str, Any]:
-    """Train a classifier on reviews and evaluate it on others: as they are, and with their words shuffled."""
+    """Train a classifier on answers and evaluate it on others: as they are, and with their words shuffled."""
     torch.set_num_threads(1)
-    head = ClassifierConfig(classes=2, pool="mean", dropout=0.0)
-    model = build(arm, settings, head, settings.review_window)
+    head = ClassifierConfig(classes=len(class_names()), pool="mean", dropout=0.0)
+    model = build(arm, settings, head, settings.text_window)
     batches = ExampleBatches(encoded("train", settings), 0, settings.batch_size)
     train(model, Classification(), batches, epochs=settings.epochs, lr=settings.classifier_lr)
     test = encoded("test", settings)
     intact, shuffled = (classify(model, rows, EXACT) for rows in (test, shuffle(test, settings)))
-    shift = np.abs(np.exp(intact[:, 1]) - np.exp(shuffled[:, 1]))
+    right = [np.exp(rows[np.arange(len(test)), test.labels]) for rows in (intact, shuffled)]  # of the right label
+    shift = np.abs(right[0] - right[1])
     return {
         "accuracy": score(intact, test.labels)["accuracy"],
         "shuffled_accuracy": score(shuffled, test.labels)["accuracy"],
@@ -231,7 +235,7 @@ def classifier(arm: Arm, settings: Settings) -> dict[str, Any]:
         "largest_shift": float(shift.max()),
         "changed_labels": int((intact.argmax(1) != shuffled.argmax(1)).sum()),
         "rows": len(test),
-        "first_review": [round(float(np.exp(rows[0, 1])), 4) for rows in (intact, shuffled)],
+        "first_answer": [round(float(rows[0]), 4) for rows in right],
     }
 
 
@@ -249,8 +253,8 @@ def shuffled_words(ids: Ids, number: int, settings: Settings) -> list[Ids]:
     return [words[k] for k in rng(0, number).permutation(len(words))]
 
 
-def first_review(settings: Settings) -> tuple[str, str]:
-    """The first review of test, as it is and as it is shuffled for the classifiers."""
+def first_answer(settings: Settings) -> tuple[str, str]:
+    """The first answer of test, as it is and as it is shuffled for the classifiers."""
     test, decode = encoded("test", settings), tokenizer(settings).decode
     ids = test.ids[test.starts[0] + 1 : test.starts[1] - 1]
     return decode(ids), " ".join(decode(word).strip() for word in shuffled_words(ids, 0, settings))
@@ -260,17 +264,17 @@ def first_review(settings: Settings) -> tuple[str, str]:
 
 
 def fingerprint() -> str:
-    """Of the settings and of the reviews: docs/experiments.json is stale where it has another."""
-    values = [astuple(Settings()), CLASS_NAMES, PROMPT, SENTENCE, astuple(SAMPLING), SMOOTHED, sorted(COMMON.items())]
+    """Of the settings and of the answers: docs/experiments.json is stale where it has another."""
+    values = [astuple(Settings()), PROMPT, SENTENCE, astuple(SAMPLING), SMOOTHED, sorted(COMMON.items())]
     digest = hashlib.sha256(repr(values).encode())
-    for path in sorted(REVIEWS.glob("*.csv")):
+    for path in labelled_files().values():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def measure(settings: Settings) -> dict[str, Any]:
     """Train everything, as many models at a time as there are cores."""
-    review, shuffled_review = first_review(settings)
+    answer, shuffled_answer = first_answer(settings)
     tokens = tokenizer(settings).encode(SENTENCE)
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         language_models = {arm.name: pool.submit(language_model, arm, settings) for arm in ARMS}
@@ -280,8 +284,8 @@ def measure(settings: Settings) -> dict[str, Any]:
             "settings": asdict(settings),
             "tokens": len(documents("train", settings).ids),
             "sentence": [tokenizer(settings).decode([token]).strip() for token in tokens],
-            "review": review,
-            "shuffled_review": shuffled_review,
+            "answer": answer,
+            "shuffled_answer": shuffled_answer,
             "curve_steps": curve_steps(settings),
             "language_models": {name: rounded(job.result()) for name, job in language_models.items()},
             "classifiers": {name: rounded(job.result()) for name, job in classifiers.items()},
