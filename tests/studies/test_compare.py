@@ -28,7 +28,7 @@ from headstart.runs.run import RunFolder
 from headstart.studies import study as module
 from headstart.studies.baselines import baseline
 from headstart.studies.compare import compare, open_study, run_study
-from headstart.studies.finetune import finetune
+from headstart.studies.finetune import finetune, open_base
 from headstart.studies.locks import run_lock
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.tokenizers.load import read_tokenizer
@@ -240,6 +240,12 @@ def test_a_base_is_read_once_and_no_run_changes_it(world: Path, base: Path, tmp_
     for run in trained[-3:]:
         alone = finetune(FinetuneSettings.from_mapping(run.settings, run.title), tmp_path / run.folder.name)
         assert RunFolder(run.folder).result_json()["test"] == alone["test"]
+
+
+def test_of_a_base_and_another_tokenizer_one_is_read(world: Path, base: Path) -> None:
+    with mock.patch("headstart.tokenizers.tokenizer.read_tokenizer", wraps=read_tokenizer) as read:
+        assert open_base(str(base), str(world / "tokenizer"), "full").tokenizer is not None
+    assert [call.args[0] for call in read.call_args_list] == [world / "tokenizer"]
 
 
 def without_times(comparison: Comparison) -> Comparison:

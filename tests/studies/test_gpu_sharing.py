@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headstart.errors import DataError
 from headstart.studies import gpu_sharing, workers
-from headstart.studies.gpu_sharing import CONTROL, FOLDER, shared_gpu
+from headstart.studies.gpu_sharing import CONTROL, FOLDER, shared_gpu, starting_to_share
 
 STAND_IN = """#!/bin/sh
 echo "$@ $(cat) {folder}=$CUDA_MPS_PIPE_DIRECTORY" >> {log}
@@ -81,6 +84,32 @@ def environment_of(folder: str) -> None:
 def test_workers_get_the_environment(calls: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    workers.run_workers(environment_of, (str(out),), 2, on_gpu=True)
+    with shared_gpu() as environment:
+        workers.run_workers(environment_of, (str(out),), 2, environment)
     assert len({path.read_text() for path in out.iterdir()} - {""}) == 1
     assert len(list(out.iterdir())) == 2
+
+
+def test_it_is_started_while_other_things_are_done(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program waits here until the block has begun, which it could not if the block waited for it."""
+    begun = threading.Event()
+    run = gpu_sharing._run
+
+    def late(*arguments: Any) -> bool:
+        assert begun.wait(30)
+        return run(*arguments)
+
+    monkeypatch.setattr(gpu_sharing, "_run", late)
+    with starting_to_share(wanted=True) as sharing:
+        assert not calls.exists()
+        begun.set()
+        assert Path(sharing()[FOLDER]).is_dir()
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["-d", "quit"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_it_ends_where_the_data_are_bad(calls: Path, wanted: bool) -> None:
+    with pytest.raises(DataError), starting_to_share(wanted=wanted):
+        raise DataError("train.csv", "is empty")
+    lines = calls.read_text().splitlines() if calls.exists() else []
+    assert [line.split()[0] for line in lines] == (["-d", "quit"] if wanted else [])

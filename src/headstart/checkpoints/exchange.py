@@ -45,16 +45,19 @@ from headstart.wording import reason
 FAMILIES: dict[str, Family] = {f.name: f for f in (BERT, ROBERTA, CAMEMBERT, DISTILBERT, MPNET, GPT2)}
 
 
-def open_model(source: str | Path, *, heads: int = 2) -> Checkpoint:
+def open_model(source: str | Path, *, heads: int = 2, tokenizer: bool = True) -> Checkpoint:
     """A model from a model folder, a run folder, a `transformers` folder, the lab's `.pt`, or by its name.
 
-    A name is that of a base that ships with headstart, or on the hub, where it is OWNER/NAME.
+    A name is that of a base that ships with headstart, or on the hub, where it is OWNER/NAME. Where another tokenizer
+    will be used, that of a model folder need not be read: one of 50,000 pieces takes half a second.
     """
     path = model_folder(find(source))
     if path.is_dir() and not (path / CONFIG).exists() and (problem := _other_folder(path)):
         raise CheckpointError(problem)
+    if path.is_dir() and read_json(path / CONFIG).get("format") == FORMAT:
+        return load(path, tokenizer=tokenizer)
     if path.is_dir():
-        return load(path) if read_json(path / CONFIG).get("format") == FORMAT else read_transformers(path)
+        return read_transformers(path)
     if path.is_file():
         return read_lab(path, heads=heads)
     return read_transformers(fetch(str(source)))

@@ -70,8 +70,8 @@ def write_files(checkpoint: Checkpoint, folder: Path, *, dtype: torch.dtype = to
         checkpoint.tokenizer.save(folder)
 
 
-def load(folder: str | Path) -> Checkpoint:
-    """Read a model folder back; weights kept in half precision come back as float32."""
+def load(folder: str | Path, *, tokenizer: bool = True) -> Checkpoint:
+    """Read a model folder back; weights kept in half precision come back as float32; its tokenizer if asked."""
     folder = model_folder(find(folder))
     config_path = folder / CONFIG
     description = read_json(config_path)
@@ -94,8 +94,8 @@ def load(folder: str | Path) -> Checkpoint:
     classes = head.classes if isinstance(head, ClassifierConfig) else len(description["labels"])
     class_names = read_class_names(description["labels"], classes, str(config_path))
     model = load_weights(Model.empty(config, head), read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS))
-    tokenizer = Tokenizer.load(folder) if (folder / TOKENIZER).exists() else None
-    return Checkpoint(model, class_names, tokenizer, temperature)
+    own = Tokenizer.load(folder) if tokenizer and (folder / TOKENIZER).exists() else None
+    return Checkpoint(model, class_names, own, temperature)
 
 
 def read_class_names(labels: Any, classes: int, where: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from headstart.runs.comparison import Comparison
+    from headstart.studies.gpu_sharing import Sharing
     from headstart.studies.study import Study
 
 
@@ -38,34 +39,46 @@ def run_comparison(
 
     `opened` gets the study before anything is trained, and is a context for the rest.
     """
-    from headstart.cli.progress import study_progress
+    from headstart.studies.gpu_sharing import starting_to_share
     from headstart.studies.workers import default_jobs, start_fork_server
 
-    if (settings.jobs or cores()) > 1 and not (out / "comparison.json").is_file():
+    several = (settings.jobs or cores()) > 1 and not (out / "comparison.json").is_file()
+    if several:
         start_fork_server()  # it is ready by the time that the data are read
-    with heavy_imports():
-        from headstart.studies.compare import open_study, run_study
-
     say = silent if quiet else log
-    settings = replace(settings, jobs=settings.jobs or default_jobs(settings.device))
-    study = open_study(settings, out, log=say)
-    with opened(study):
-        try:
-            with study_progress(study, quiet):
-                run_study(study)
-        except KeyboardInterrupt:
-            say(f"interrupted: what is done is in {out}, and the same command goes on from there")
-            raise
-        comparison = study.conclude()
-        from headstart.report.page import write_report
+    with starting_to_share(wanted=several and settings.device != "cpu") as sharing:
+        with heavy_imports():
+            from headstart.studies.compare import open_study
 
-        write_report([out], out / "report.html")
+        settings = replace(settings, jobs=settings.jobs or default_jobs(settings.device))
+        study = open_study(settings, out, log=say)
+        with opened(study):
+            comparison = _run_and_report(study, sharing, quiet)
     if as_json:
         print_json(comparison.to_json())
     elif not quiet:
         show(comparison)
         typer.echo(f"\nreport: {out / 'report.html'}")
         say(f"to see what each arm says of a text of yours: headstart serve {shlex.quote(str(out))}")
+
+
+def _run_and_report(study: Study, sharing: Sharing, quiet: bool) -> Comparison:
+    """Every run that is not done, then the comparison and its page."""
+    from headstart.cli.progress import study_progress
+    from headstart.studies.compare import run_study
+
+    try:
+        with study_progress(study, quiet):
+            run_study(study, sharing)
+    except KeyboardInterrupt:
+        if not quiet:
+            log(f"interrupted: what is done is in {study.folder}, and the same command goes on from there")
+        raise
+    comparison = study.conclude()
+    from headstart.report.page import write_report
+
+    write_report([study.folder], study.folder / "report.html")
+    return comparison
 
 
 def _compare(settings: CompareSettings, out: Path | None, quiet: bool, as_json: bool) -> None:

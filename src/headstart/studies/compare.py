@@ -31,6 +31,7 @@ from headstart.studies.bases import with_shipped_base
 from headstart.studies.contrasts import SELF_TRAINED
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.folds import choose_folds
+from headstart.studies.gpu_sharing import Sharing, starting_to_share
 from headstart.studies.outcomes import Arm
 from headstart.studies.pile import check_pile, with_pile
 from headstart.studies.planned_runs import plan_runs, read_budgets
@@ -47,15 +48,17 @@ LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one co
 
 def compare(settings: CompareSettings, out: str | Path, *, log: Log = lambda text: None) -> Comparison:
     """Do the runs that are not done yet, and compare all of them."""
-    if settings.processes > 1:
+    several = settings.processes > 1
+    if several:
         start_fork_server()  # it imports what workers need while the data are read
-    study = open_study(settings, out, log=log)
-    run_study(study, log=log)
+    with starting_to_share(wanted=several and settings.device != "cpu") as sharing:
+        study = open_study(settings, out, log=log)
+        run_study(study, sharing, log=log)
     return study.conclude()
 
 
-def run_study(study: Study, *, log: Log = lambda text: None) -> None:
-    """Every run of a study, in this process or in several side by side."""
+def run_study(study: Study, sharing: Sharing = dict, *, log: Log = lambda text: None) -> None:
+    """Every run of a study, in this process or in several side by side, which share a GPU by `sharing`."""
     if study.done:
         return
     if study.settings.processes == 1:
@@ -63,7 +66,7 @@ def run_study(study: Study, *, log: Log = lambda text: None) -> None:
     else:
         arguments = (study.settings.to_mapping(), str(study.folder), study.deadline)
         on_gpu = pick_device(study.settings.device).type == "cuda"
-        run_workers(_work, arguments, study.settings.processes, on_gpu=on_gpu)
+        run_workers(_work, arguments, study.settings.processes, sharing() if on_gpu else None)
 
 
 def _work(settings: Mapping[str, Any], folder: str, deadline: float) -> None:

@@ -305,7 +305,7 @@ def open_base(init: str, tokenizer_path: str | None, mode: str) -> Checkpoint:
             raise ConfigError("finetune", [f"init {init!r} is a preset without a tokenizer: add --tokenizer"])
         config = replace(PRESETS[init], vocabulary=own.size)
         return Checkpoint(Model.empty(config), tokenizer=own)
-    checkpoint = open_model(init)
+    checkpoint = open_model(init, tokenizer=own is None)
     tokenizer = own or checkpoint.tokenizer
     if tokenizer is None:
         raise ConfigError("finetune", [f"{init} has no tokenizer of its own: add --tokenizer"])

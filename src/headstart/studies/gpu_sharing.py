@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDER, LOG = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_FOLDER = Path("/tmp/nvidia-mps")  # of a service that an administrator started
+Sharing = Callable[[], Mapping[str, str]]  # waits for the service, and gives the environment of its processes
 SECONDS = 20.0  # to start, to try and to end it
 
 # A context on the first GPU, by the driver alone: torch would take seconds to import.
@@ -52,6 +54,17 @@ def shared_gpu() -> Iterator[Mapping[str, str]]:
             yield names if _run([sys.executable, "-c", TRIAL], names) else {}
         finally:
             _run([CONTROL], names, "quit\n")
+
+
+@contextmanager
+def starting_to_share(*, wanted: bool) -> Iterator[Sharing]:
+    """The same, started in a thread of its own while other things are done: it takes seconds.
+
+    Yields a function that waits for it and gives the environment.
+    """
+    with ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        started = thread.submit(stack.enter_context, shared_gpu()) if wanted else None
+        yield lambda: {} if started is None else started.result()
 
 
 def _run(command: list[str], names: Mapping[str, str], text: str = "") -> bool:

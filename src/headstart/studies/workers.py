@@ -9,12 +9,11 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, TrainingError
 from headstart.signals import Terminated, interrupt_on_sigterm
-from headstart.studies.gpu_sharing import can_share, shared_gpu
+from headstart.studies.gpu_sharing import can_share
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -60,20 +59,14 @@ def start_fork_server() -> ForkServerContext | SpawnContext:
     return context
 
 
-def run_workers(work: Callable[..., None], arguments: tuple[Any, ...], count: int, *, on_gpu: bool = False) -> None:
-    """So many processes that do the same work, until all have ended."""
-    with ExitStack() as stack:
-        environment = stack.enter_context(shared_gpu()) if on_gpu else {}
-        _run_workers(work, arguments, count, environment)
-
-
-def _run_workers(
-    work: Callable[..., None], arguments: tuple[Any, ...], count: int, environment: Mapping[str, str]
+def run_workers(
+    work: Callable[..., None], arguments: tuple[Any, ...], count: int, environment: Mapping[str, str] | None = None
 ) -> None:
+    """So many processes that do the same work, until all have ended; `environment` is added to theirs."""
     threads = max(1, (os.cpu_count() or 1) // count)
     context = start_fork_server()
     errors = context.SimpleQueue()
-    given = (work, arguments, threads, environment, errors)
+    given = (work, arguments, threads, environment or {}, errors)
     workers = [context.Process(target=_run_worker, args=given) for _ in range(count)]
     try:
         for worker in workers:
