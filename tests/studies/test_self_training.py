@@ -20,9 +20,11 @@ from headstart.model.model import Model
 from headstart.model.presets import preset
 from headstart.reading.examples import Example
 from headstart.reading.split import content_hash
+from headstart.report.page import write_report
 from headstart.runs.comparison import Comparison
 from headstart.runs.run import RunFolder
 from headstart.runs.titles import folder_title
+from headstart.serve.study_arms import read_arms
 from headstart.studies import self_training as module
 from headstart.studies.compare import compare, open_study
 from headstart.studies.corpus import write_texts
@@ -390,6 +392,19 @@ def test_what_self_training_buys_is_told_beside_the_rest(compared: tuple[Path, C
             settings = RunFolder(folder / run.path).settings()
             assert ("unlabelled" in settings) == (arm.name == "full+self")
             assert settings.get("labels", 24) == arm.budget
+
+
+def test_the_report_and_the_service_know_the_arm(compared: tuple[Path, Comparison], tmp_path: Path) -> None:
+    folder, _ = compared
+    write_report([folder], tmp_path / "page.html")
+    assert "full+self" in (tmp_path / "page.html").read_text()
+    for so_far in (False, True):
+        if so_far:  # a study that was not finished is read by its runs
+            (folder / "comparison.json").rename(tmp_path / "comparison.json")
+        arms = {(arm.name, arm.budget): arm for arm in read_arms(folder).arms}
+        assert arms["full+self", 24].title.startswith("Self-trained from")
+        assert arms["full", 24].title.startswith("Fine-tuned from")
+    (tmp_path / "comparison.json").rename(folder / "comparison.json")
 
 
 def test_the_arm_adds_its_own_runs_and_changes_no_other(place: Path, base: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ from headstart.wording import plural
 ADAPT_STEPS, ROUNDS, CONFIDENCE, STUDENT_DROPOUT = 100, 3, 0.9, 0.1  # where a setting says nothing
 LEAST_PASSES = 2  # of a student over its texts
 # Of the pretraining on the texts; the learning rate, times the width, is about that of fine-tuning.
-BATCH, WINDOW, RATE, MASK_RATE = 32, 128, 0.05, 0.3
+BATCH, WINDOW, RATE, MASK_RATE = 16, 128, 0.05, 0.3
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,7 @@ class _Stages:
             self.run.parallel.barrier()
             self.log(f"pretraining on {len(rows):,} texts of the task: {plural(self.adapt_steps, 'step')}")
             pretrain(self._pretraining(), folder, resume=True, on_event=self.on_event, parallel=self.run.parallel)
+            self.run.parallel.barrier()  # the main process has written it
         return replace(open_base(str(folder), None, "full"), tokenizer=tokenizer)
 
     def _pretraining(self) -> PretrainSettings:
@@ -217,6 +218,7 @@ class _Stages:
             on_event=self.on_event,
             parallel=self.run.parallel,
         )
+        self.run.parallel.barrier()  # the main process has written the model
         self.log(f"round {number}: valid accuracy {result['valid']['accuracy']:.4f}")
         return Round(number, len(added), result["valid"]["accuracy"], result["valid"]["loss"])
 
