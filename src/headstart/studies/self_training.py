@@ -4,7 +4,8 @@
 2. Round 0 is the teacher: an ordinary run on the labels, from that base.
 3. Each further round labels the unlabelled texts by the model of the round before, keeps the answers that are sure,
    no more of a class than its share of the labels, and trains a student on both, from the base and not from its
-   teacher; part of each text's tokens is hidden from it.
+   teacher; part of each text's tokens is hidden from it. Labelled texts of classes with few sure answers are repeated,
+   so that every class keeps its share.
 4. The rounds end where valid improves no more, and the best on valid is the answer. Test has no part in it.
 
 RUN/self-training/KEY/   adapted/, round-0/, labels-1.json, round-1/, …; removed when the run is done
@@ -208,7 +209,8 @@ class _Stages:
         if number:
             of = f"{len(self._candidates.rows):,} answers"
             self.log(f"round {number}: {len(added):,} of {of} are sure and become labels")
-        rows = (*train.rows, *added)
+        repeated = rows_to_repeat(self.data.encoded["train"].labels, np.array(labels["labels"], dtype=np.int64))
+        rows = (*train.rows, *added, *(train.rows[row] for row in repeated))
         result = finetune(
             self._round_settings(number, len(rows)),
             self.folder / f"round-{number}",
@@ -294,6 +296,23 @@ def sure_answers(answers: Floats, labels: Ints, confidence: float) -> tuple[Ints
         kept.append(of_class[np.argsort(-top[of_class], kind="stable")][: most[k]])
     rows = np.sort(np.concatenate(kept))
     return rows, classes[rows]
+
+
+def rows_to_repeat(labels: Ints, added: Ints) -> Ints:
+    """Which labelled rows a student sees again, so that its classes have the shares that they have among the labels.
+
+    Sure answers are of easy classes: without it, those of which the model is never sure would be forgotten.
+
+    >>> rows_to_repeat(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 0])).tolist()
+    [1, 4, 2, 5, 2]
+    """
+    if not len(added):
+        return np.zeros(0, dtype=np.int64)
+    own = np.bincount(labels)
+    there = own + np.bincount(added, minlength=len(own))
+    wanted = np.round(own * (there / own).max()).astype(int)
+    repeated = (np.resize(np.flatnonzero(labels == k), wanted[k] - there[k]) for k in range(len(own)))
+    return np.concatenate(list(repeated))
 
 
 def student_epochs(epochs: int, labelled: int, rows: int) -> int:
