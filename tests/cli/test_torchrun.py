@@ -22,6 +22,7 @@ from headstart.store.store import Store
 from headstart.store.write import write_store
 from headstart.store.writer import Progress
 from headstart.tokenizers.tokenizer import Tokenizer
+from tests.cli.command_line import run as in_process
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1", "HEADSTART_TIMEOUT": "60"}
@@ -61,9 +62,11 @@ def settings(world: Path, base: Path, **more: Any) -> list[str]:
 
 
 def test_predictions_are_the_same_file(trained: Path, world: Path, tmp_path: Path) -> None:
-    for command, out in ((headstart, "one.csv"), (torchrun, "two.csv")):
-        done = run(command("predict", trained, world / "test.txt", "--out", out), tmp_path)
-        assert done.returncode == 0, done.stderr[-8000:]
+    assert (
+        in_process("predict", str(trained), str(world / "test.txt"), "--out", str(tmp_path / "one.csv")).exit_code == 0
+    )
+    done = run(torchrun("predict", trained, world / "test.txt", "--out", "two.csv"), tmp_path)
+    assert done.returncode == 0, done.stderr[-8000:]
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
     assert done.stderr.count("60 texts in") == 1  # one of them speaks
 
@@ -76,7 +79,7 @@ def test_text_is_turned_into_one_token_store_in_the_default_folder(world: Path, 
     assert done.stderr.count("training a tokenizer of at most 320 tokens") == 1
     two = tmp_path / "runs" / "pretrain-corpus-tokens" / "store"
     assert (tmp_path / "runs" / "pretrain-corpus" / "model" / "model.safetensors").is_file()
-    assert run(headstart(*command, "--out", "one"), tmp_path).returncode == 0
+    assert in_process(*map(str, command), "--out", str(tmp_path / "one")).exit_code == 0
     one = tmp_path / "one-tokens" / "store"
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in ("train.ids", "tokenizer.json"))
 
@@ -169,12 +172,12 @@ main()
 """
 
 
-def test_a_scheduler_s_variable_alone_starts_no_team(trained: Path, world: Path, tmp_path: Path) -> None:
-    command = headstart("predict", trained, world / "test.txt", "--out", "one.csv")
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**ALONE, "WORLD_SIZE": "2"}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr[-8000:]
+def test_a_scheduler_s_variable_alone_starts_no_team(
+    trained: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = in_process("predict", str(trained), str(world / "test.txt"), "--out", str(tmp_path / "one.csv"))
+    assert done.exit_code == 0, done.stderr[-8000:]
 
 
 def test_settings_that_differ_are_told_before_anything_is_written(world: Path, base: Path, tmp_path: Path) -> None:
