@@ -10,9 +10,11 @@ import os
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headstart.errors import ConfigError, shown
+
 T = TypeVar("T")
 
-TIMEOUT = 120.0  # seconds; HEADSTART_TIMEOUT changes it
+TIMEOUT, LONGEST = 120.0, 1e6  # seconds; HEADSTART_TIMEOUT changes the first
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,15 @@ SINGLE = Parallel()
 
 def timeout() -> float:
     """Seconds that a process waits for the others."""
-    return float(os.environ.get("HEADSTART_TIMEOUT", TIMEOUT))
+    given = os.environ.get("HEADSTART_TIMEOUT", str(TIMEOUT))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= LONGEST:
+        problem = f"{shown(given)} is no time to wait: give seconds, more than 0 and at most {LONGEST:,.0f}"
+        raise ConfigError("HEADSTART_TIMEOUT", [problem])
+    return seconds
 
 
 def cores() -> int:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from headstart.errors import DataError
+from headstart.cli.torchrun import process_group
+from headstart.errors import ConfigError, DataError
 from headstart.store.plan import CHUNK
 from headstart.store.store import Store
 from headstart.store.write import write_store
@@ -178,6 +179,25 @@ def test_a_scheduler_s_variable_alone_starts_no_team(
     monkeypatch.setenv("WORLD_SIZE", "2")
     done = in_process("predict", str(trained), str(world / "test.txt"), "--out", str(tmp_path / "one.csv"))
     assert done.exit_code == 0, done.stderr[-8000:]
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        *(
+            ({"HEADSTART_TIMEOUT": given}, f"HEADSTART_TIMEOUT: '{given}' is no time")
+            for given in ("a", "-1", "nan", "inf")
+        ),
+        ({"WORLD_SIZE": "two"}, "torchrun: the variable WORLD_SIZE is 'two', and must be a whole number"),
+        ({"MASTER_PORT": ""}, "torchrun: the variable MASTER_PORT is '', and must be a whole number"),
+    ],
+)
+def test_odd_variables_are_told(monkeypatch: pytest.MonkeyPatch, odd: dict[str, str], message: str) -> None:
+    given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", **odd}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message), process_group():
+        pass
 
 
 def test_settings_that_differ_are_told_before_anything_is_written(world: Path, base: Path, tmp_path: Path) -> None:

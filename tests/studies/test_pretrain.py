@@ -57,6 +57,16 @@ def test_every_objective_learns(world: Path, tmp_path: Path, objective: str, mod
     assert manifest["tokens"] == result["tokens"] > 0
 
 
+def test_the_current_folder_as_the_run_folder(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--out .`: the tokens are beside it all the same."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    given = PretrainSettings(corpus=(str(world / "corpus.txt"),), tokenizer=str(world / "tokenizer"))
+    store = corpus_module.make_store(given, Path(), parallel=SINGLE, workers=1, log=print)
+    assert store == tmp_path / "here-tokens" / "store"
+    assert (store / "store.json").is_file()
+
+
 def test_a_base_by_replaced_tokens_has_no_generator_and_can_be_fine_tuned(world: Path, tmp_path: Path) -> None:
     asked = settings(world, objective="replaced", model="small", epochs=3, mask_rate=0.3, mask_rate_end=0.15)
     result = pretrain(asked, tmp_path / "base")

@@ -92,25 +92,26 @@ def _copy(folder: Path, scratch: Path) -> Iterator[None]:
 
 
 def _run(arguments: list[str]) -> str:
-    said = io.StringIO()
+    errors = io.StringIO()
     code: object = 0
     with (
         mock.patch.object(sys, "argv", ["headstart", *arguments]),
         mock.patch("headstart.cli.end_on_signals"),  # this process goes on
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO())),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)),
+        contextlib.redirect_stderr(errors),
     ):
         try:
             main()
         except SystemExit as end:
             code = end.code
-    if "Traceback" in said.getvalue():
-        raise AssertionError(said.getvalue()[-2000:])
+    said = errors.getvalue().encode(errors="backslashreplace").decode()  # as stderr prints it
+    if "Traceback" in said:
+        raise AssertionError(said[-2000:])
     if code in (1, 2):
-        raise HeadstartError(said.getvalue())
+        raise HeadstartError(said)
     if code not in (0, None):
-        raise WrongAnswer(f"exit code {code}: {said.getvalue()[-500:]}")
+        raise WrongAnswer(f"exit code {code}: {said[-500:]}")
     return "done"
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, shown
 from headstart.parallel import SINGLE, Parallel, cores
 
 
@@ -43,4 +43,11 @@ def program_name() -> str:
 
 def _several() -> bool:
     """torchrun sets all of these; a job scheduler may set one of them and start a single process."""
-    return {"RANK", "MASTER_ADDR"} <= os.environ.keys() and int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if not {"RANK", "MASTER_ADDR"} <= os.environ.keys():
+        return False
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+    odd = [name for name in names if not os.environ.get(name, "1").isdecimal()]
+    if odd:
+        problems = [f"the variable {name} is {shown(os.environ[name])}, and must be a whole number" for name in odd]
+        raise ConfigError("torchrun", problems)
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1

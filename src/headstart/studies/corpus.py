@@ -36,7 +36,8 @@ def make_store(
 ) -> Path:
     """The token store of the corpus: begun, gone on with, or as it is where it is done."""
     assert settings.corpus
-    folder = out.with_name(f"{out.name}-tokens")
+    beside = out if out.name else out.resolve()  # the current folder is called by its own name
+    folder = beside.parent / f"{beside.name}-tokens"
     expand_paths(settings.corpus)  # a file that is missing, before anything is written
     if parallel.is_main:
         _open_folder(folder, settings)
