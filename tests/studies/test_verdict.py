@@ -527,6 +527,17 @@ def test_what_is_said_of_labels(name: str) -> None:
     assert paragraphs == (USE_FULL_OF_1800, ADDS, expected)
 
 
+def test_what_cannot_be_told_of_several_bases_is_said_once() -> None:
+    arms = [SCRATCH, arm("full:causal", 0.85), arm("full:masked", 0.854)]
+    gains = [apart(f"full:{base}", "scratch", 0.05, 0.03, 0.07) for base in ("causal", "masked")]
+    worths = [WorthResult(f"full:{base}", "scratch", 200, 140.0, False) for base in ("causal", "masked")]
+    paragraphs = said_of(compared(arms, gains, curves=CURVE, worth=worths))
+    assert paragraphs[2:] == (
+        "Whether the pretraining of causal and masked is worth any labels against the model from scratch cannot be "
+        "told.",
+    )
+
+
 def test_what_is_said_of_a_smaller_budget() -> None:
     arms = [SCRATCH, FULL, LINEAR]
     curves = [arm("scratch", 0.437, labels=120), arm("full", 0.893, labels=120), arm("tfidf", 0.89, labels=120), *arms]

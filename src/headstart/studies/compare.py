@@ -21,7 +21,7 @@ from typing import Any
 
 from headstart.config import read_pairs
 from headstart.doctor.examine import examine, leaked_rows
-from headstart.errors import ConfigError, DataError, OutputError, listed_names
+from headstart.errors import ConfigError, DataError, OutputError, TrainingError, listed_names
 from headstart.files import holds_something
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Comparison
@@ -40,7 +40,7 @@ from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.study import Log, Study
 from headstart.studies.tuning import ArmSearch
 from headstart.studies.unlabelled import unlabelled_texts
-from headstart.studies.workers import run_workers, start_fork_server
+from headstart.studies.workers import WorkerFailure, run_workers, start_fork_server
 from headstart.training.hardware import pick_device
 
 LEAST_TEST_ROWS = 20  # below it an interval is wider than any difference one could hope for
@@ -66,7 +66,12 @@ def run_study(study: Study, sharing: Sharing = dict, *, log: Log = lambda text: 
     else:
         arguments = (study.settings.to_mapping(), str(study.folder), study.deadline)
         on_gpu = pick_device(study.settings.device).type == "cuda"
-        run_workers(_work, arguments, study.settings.processes, sharing() if on_gpu else None)
+        try:
+            run_workers(_work, arguments, study.settings.processes, sharing() if on_gpu else None)
+        except WorkerFailure as failure:
+            if not study.done:
+                raise TrainingError(f"{failure}: what is done is kept, run the same command again") from None
+            log(f"{failure}: the others did their runs, and nothing is missing")
 
 
 def _work(settings: Mapping[str, Any], folder: str, deadline: float) -> None:

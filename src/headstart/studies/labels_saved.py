@@ -8,8 +8,8 @@ from math import floor, log10
 from headstart.runs.comparison import Comparison, WorthResult
 from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
 from headstart.studies.gain import effect, pretraining_of, self_training_of
-from headstart.studies.words import accuracy, arm_name, signed
-from headstart.wording import plural
+from headstart.studies.words import accuracy, arm_name, base_name, signed
+from headstart.wording import listed, plural
 
 
 def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
@@ -35,6 +35,7 @@ def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
 
 def labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """For each base and reference: the largest budget whose gain has a number; else the first that beats all labels."""
+    open_questions: dict[str, list[str]] = {}  # by reference: the bases of which it cannot be told
     for arms in contrasts.bases:
         of_arm = [worth for worth in comparison.worth if worth.arm == arms.best.name]
         for name in dict.fromkeys(worth.reference for worth in of_arm):
@@ -45,7 +46,10 @@ def labels_saved(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
             for worth in numbers[-1:] or gains[:1]:
                 yield f"{label_worth(worth, arm_name(arms.best, contrasts), reference)}."
             if not gains:
-                yield f"Whether pretraining is worth any labels against {reference} cannot be told."
+                open_questions.setdefault(reference, []).append(base_name(arms.best))
+    for reference, bases in open_questions.items():
+        pretraining = "pretraining" if len(contrasts.bases) == 1 else f"the pretraining of {listed(bases)}"
+        yield f"Whether {pretraining} is worth any labels against {reference} cannot be told."
 
 
 def label_worth(worth: WorthResult, arm: str, reference: str) -> str:

@@ -59,6 +59,10 @@ def start_fork_server() -> ForkServerContext | SpawnContext:
     return context
 
 
+class WorkerFailure(TrainingError):
+    """A worker that was killed, or ended in an error that is not ours; the others may have done its share."""
+
+
 def run_workers(
     work: Callable[..., None], arguments: tuple[Any, ...], count: int, environment: Mapping[str, str] | None = None
 ) -> None:
@@ -84,10 +88,7 @@ def run_workers(
         raise TrainingError(f"{errors.get()}. What is done is kept: the same command goes on from there")
     failed = [worker for worker in workers if worker.exitcode]
     if failed:
-        raise TrainingError(
-            f"{len(failed)} of {len(workers)} processes ended early (exit code {failed[0].exitcode}): "
-            "what is done is kept, run the same command again"
-        )
+        raise WorkerFailure(f"{len(failed)} of {len(workers)} processes ended early (exit code {failed[0].exitcode})")
 
 
 def _run_worker(
