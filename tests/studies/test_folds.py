@@ -30,6 +30,12 @@ def test_a_large_valid_is_used_as_it_is() -> None:
     assert only.train is train
 
 
+def test_a_valid_that_is_larger_than_train_is_used_as_it_is() -> None:
+    """Settings for a label budget of 20 are chosen with models of 20 labels."""
+    (only,) = choose_folds(examples("ab" * 10), examples("ab" * 11, "other"))
+    assert (len(only.train.rows), len(only.valid.rows)) == (20, 22)
+
+
 def test_copies_of_a_text_stay_in_one_fold() -> None:
     train = examples("ab" * 30)
     copies = Examples(tuple(Example(row.text.upper(), row.label, None, "copy", i) for i, row in enumerate(train.rows)))

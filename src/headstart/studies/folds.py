@@ -2,6 +2,8 @@
 
 Four hundred texts tell two settings apart if they differ by six points. So where valid is small, its texts and those of
 train are pooled and dealt out to folds; a setting is scored on every fold by a model that was trained on the others.
+Not where valid has more texts than a label budget: folds would be trained on a multiple of it, and an epoch of theirs
+would have as many times the steps.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Fold:
 
 
 def choose_folds(train: Examples, valid: Examples, count: int = FOLDS) -> tuple[Fold, ...]:
-    """Valid as it is where it is large enough; else folds of train and valid together.
+    """Valid as it is where it is large enough, or larger than train; else folds of train and valid together.
 
     A text comes to a fold by its content: the same whatever the order of the rows, and copies of a text stay together.
     Each class is spread evenly over the folds. A class with a single text is trained on in every fold and scored in
@@ -36,7 +38,7 @@ def choose_folds(train: Examples, valid: Examples, count: int = FOLDS) -> tuple[
     >>> [len(fold.valid.rows) for fold in choose_folds(Examples(tuple(rows[:16])), Examples(tuple(rows[16:])))]
     [4, 4, 4, 4, 4]
     """
-    if len(valid.rows) >= ENOUGH:
+    if len(valid.rows) >= ENOUGH or len(valid.rows) > len(train.rows):
         return (Fold(train, valid),)
     rows = (*train.rows, *valid.rows)
     fold_of = dict(_deal(rows, count))
