@@ -111,6 +111,7 @@ def test_rotated_is_rotate_of_queries_and_keys(tokens: int, heads: int, width: i
     torch.testing.assert_close(gradient.float(), expected_gradient, **CLOSE)
 
 
+@NEEDS_TRITON
 @pytest.mark.parametrize("width", [16, 200, 384, 768])
 @pytest.mark.parametrize("post", [True, False])
 @pytest.mark.parametrize("parameters", [1, 2], ids=["weight", "weight and bias"])

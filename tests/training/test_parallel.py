@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,32 @@ from tests.training.test_loop import classifier, make_loop
 
 ROOT = Path(__file__).parents[2]
 EXACT = ("copied", "averaged", "unfrozen", "few")  # the others sum in another order
+
+
+class Held:
+    """Refers to itself, as DDP and the loop do."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def fail_with(held: Held) -> None:
+    raise TrainingError("out of memory")
+
+
+def test_nothing_refers_to_the_process_group_any_more() -> None:
+    """Its threads would be left when the interpreter exits, and abort it."""
+    gone: list[bool] = []
+    try:
+        held = Held()
+        weakref.finalize(held, gone.append, True)
+        fail_with(held)
+    except TrainingError as error:
+        caught = error
+    del held
+    assert not gone
+    parallel._let_go(caught)
+    assert gone
 
 
 def torchrun(*arguments: str, processes: int = 2, timeout: float = 240) -> subprocess.CompletedProcess[str]:

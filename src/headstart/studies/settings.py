@@ -73,7 +73,6 @@ class LabelledSettings(TrainingSettings):
         None,
         "Texts of the task without labels: the base is pretrained on them a little further, and self-training makes "
         "labels of the answers to them that are sure.",
-        everyday=True,
     )
     adapt_steps: int | None = _unlabelled(
         None, "Steps of pretraining on the unlabelled and the training texts; 0: none; by default 100.", least=0

@@ -9,8 +9,11 @@ processes is in `sharding.py`.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import time
+import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +94,19 @@ def process_group() -> Iterator[ProcessGroup]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+            _let_go(sys.exception())
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop what still refers to the process group, so that its threads end now.
+
+    DDP and the training loop refer to it, in cycles, and so do the frames of an error. A thread of gloo that is left
+    when the interpreter exits may free a tensor then, for which it needs the GIL; Python ends such a thread within
+    C++, which aborts the process: SIGABRT, "terminate called without an active exception".
+    """
+    if error is not None:
+        traceback.clear_frames(error.__traceback__)
+    gc.collect()
 
 
 def _fresh_prefix(store: Any, rank: int, size: int, seconds: float) -> str:
