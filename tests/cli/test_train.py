@@ -89,6 +89,7 @@ def test_a_table_for_the_mode_stands_between_recipe_and_options(tmp_path: Path) 
         ('data = "d"\ninit = "i"\nlr = "fast"', "lr is 'fast', and must be of type float"),
         ('data = "d"\ninit = "i"\nfrozen = 1', "must be a table"),
         ("lr = 0\nepochs = -2", "4 mistakes"),
+        ('study = "finetune"\nmode = ["full"]\n', "mode is ['full']"),
     ],
 )
 def test_a_recipe_with_mistakes(tmp_path: Path, text: str, words: str) -> None:

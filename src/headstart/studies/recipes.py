@@ -52,7 +52,8 @@ def read_settings(kind: type[Kind], recipe: Path | None, given: Mapping[str, Any
         if "mode" not in hints:
             values.pop("mode", None)
     else:
-        values |= tables.get(given.get("mode") or values.get("mode") or "full", {})
+        mode = given.get("mode") or values.get("mode") or "full"
+        values |= tables.get(mode, {}) if isinstance(mode, str) else {}  # what is no text, the settings refuse
     if "store" in given:  # instead of the recipe's corpus, or the other way round
         values.pop("corpus", None)
     if "corpus" in given:
