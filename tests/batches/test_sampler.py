@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.batches.sampler import batch_boundaries, epoch_order
+from headstart.batches.sampler import ClassPairSampler, batch_boundaries, epoch_order
 from tests.batches.conftest import IN_FILE_ORDER, SHUFFLED, Maker
 from tests.batches.helpers import epochs, near, seeds, sequences_of, some_lengths, steps_of, tokens_in
 
@@ -69,3 +69,26 @@ def test_the_items_of_a_batch_begin_in_one_span_of_tokens(lengths: list[int], bu
     assert (boundaries[0], boundaries[-1]) == (0, len(lengths))
     assert all(len(span) == 1 for span in spans)
     assert len(set.union(*spans)) == len(spans)
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    seed=seeds,
+    epoch=epochs,
+    size=st.integers(2, 12),
+    by_tokens=st.booleans(),
+)
+def test_with_class_pairs_every_item_has_another_of_its_class_in_its_batch(
+    labels: list[int], seed: int, epoch: int, size: int, by_tokens: bool
+) -> None:
+    lengths = np.arange(1, len(labels) + 1) if by_tokens else np.ones(len(labels), dtype=np.int64)
+    sampler = ClassPairSampler(lengths, size, seed, np.array(labels))
+    steps = [sampler.items(epoch, step).tolist() for step in range(sampler.steps(epoch))]
+    visited = [item for step in steps for item in step]
+    assert set(visited) == set(range(len(labels)))
+    assert len(visited) == sum(labels.count(k) + labels.count(k) % 2 for k in set(labels))  # the odd ones twice
+    for step in steps:
+        classes = [labels[item] for item in step]
+        assert all(classes.count(k) > 1 for k in classes)
+        if not by_tokens:
+            assert len(step) <= size + size % 2

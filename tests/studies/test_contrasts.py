@@ -45,7 +45,15 @@ def test_the_best_arm_of_a_base_is_chosen_on_valid() -> None:
     """Frozen is worse on test, which has no part in it."""
     frozen = arm("frozen", 0.841, valid=0.9)
     (arms,) = choose_contrasts([SCRATCH, FULL, frozen], "scratch").bases
-    assert (arms.best, arms.other, arms.scratch) == (frozen, FULL, SCRATCH)
+    assert (arms.best, arms.others, arms.scratch) == (frozen, (FULL,), SCRATCH)
+
+
+def test_a_contrastive_arm_is_a_pretrained_one() -> None:
+    contrastive = arm("contrastive", 0.8, valid=0.95)
+    found = choose_contrasts([SCRATCH, FULL, arm("frozen", 0.7), contrastive, LINEAR], "scratch")
+    assert found.primary == (("contrastive", "scratch"), ("contrastive", "tfidf"))
+    assert [each.name for each in found.bases[0].others] == ["full", "frozen"]
+    assert {("contrastive", "full"), ("contrastive", "frozen")} <= set(found.secondary)
 
 
 def test_of_two_that_are_level_on_valid_full_is_the_best() -> None:

@@ -27,7 +27,13 @@ from headstart.studies.plan import study_needed
 from headstart.studies.recommendation import recommend
 from headstart.studies.verdict import LONGEST_TITLE, title, verdict
 
-MODES: dict[str, Mode] = {"scratch": "scratch", "frozen": "frozen", "full": "full", "ensemble": "ensemble"}
+MODES: dict[str, Mode] = {
+    "contrastive": "contrastive",
+    "scratch": "scratch",
+    "frozen": "frozen",
+    "full": "full",
+    "ensemble": "ensemble",
+}
 COSTS = {
     "tfidf": Cost(2.9, 0.21, 12.3),
     "majority": Cost(0.1, 0.0001, 0.0),

@@ -21,7 +21,7 @@ from headstart.batches.examples import EncodedExamples, ExampleBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.config import CausalMaskedConfig, ClassifierConfig, MaskedConfig, NextTokenConfig
-from headstart.errors import TrainingError
+from headstart.errors import ModelError, TrainingError
 from headstart.metrics import Scores, score
 from headstart.model.model import Model
 from headstart.model.presets import preset
@@ -32,7 +32,14 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training import stepper as stepper_module
 from headstart.training.inference import classify
 from headstart.training.loop import Loop
-from headstart.training.objectives import Causal, CausalAndMasked, Classification, MaskedTokens
+from headstart.training.objectives import (
+    Causal,
+    CausalAndMasked,
+    Classification,
+    Contrastive,
+    MaskedTokens,
+    Objective,
+)
 from headstart.training.run_checkpoint import RunState, restore_state
 from headstart.training.settings import TrainingSettings
 from headstart.training.stepper import CompiledStepper
@@ -61,7 +68,11 @@ def classifier(dropout: float = 0.0, **changes: Any) -> Model:
 
 
 def make_loop(
-    data: EncodedExamples | None = None, model: Model | None = None, parallel: Parallel = SINGLE, **changes: Any
+    data: EncodedExamples | None = None,
+    model: Model | None = None,
+    parallel: Parallel = SINGLE,
+    objective: Objective | None = None,
+    **changes: Any,
 ) -> Loop:
     data = examples(32) if data is None else data
     settings = TrainingSettings(**{"epochs": 2, "lr": 3e-3, "weight_decay": 0.0, **changes})
@@ -70,7 +81,7 @@ def make_loop(
         return score(classify(model, data, torch.float32, parallel=parallel), data.labels)
 
     batches = ExampleBatches(data, settings.seed, settings.batch_size)
-    return Loop(model or classifier(), Classification(), batches, settings, validate, parallel=parallel)
+    return Loop(model or classifier(), objective or Classification(), batches, settings, validate, parallel=parallel)
 
 
 def losses(events: list[Event]) -> list[float]:
@@ -356,6 +367,19 @@ def test_out_of_memory_twice_is_an_error_with_the_numbers() -> None:
     loop = make_loop()
     loop.parallel_model.loss.objective = Failing(set(), limit=3)
     with pytest.raises(TrainingError, match=r"out of memory at step 1, with \d+ tokens in 2 micro-batches"):
+        list(loop.run())
+
+
+def test_a_batch_that_is_compared_as_a_whole_is_not_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="cannot be divided: use one process, without --accumulate"):
+        make_loop(objective=Contrastive(), accumulate=2)
+    loop = make_loop(objective=Contrastive())
+
+    def full(*arguments: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(loop.stepper, "step", full)
+    with pytest.raises(TrainingError, match=r"out of memory at step 1, with \d+ tokens in 1 micro-batches"):
         list(loop.run())
 
 

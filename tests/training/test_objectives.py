@@ -21,11 +21,13 @@ from headstart.model.presets import preset
 from headstart.training.objectives import (
     Causal,
     Classification,
+    Contrastive,
     FrozenClassification,
     MaskedAndNextSentence,
     MaskedTokens,
     Objective,
     layout_of,
+    supervised_contrastive,
 )
 from headstart.training.replaced import Replaced
 
@@ -175,3 +177,52 @@ def test_an_objective_refuses_a_model_without_its_head() -> None:
             objective.check(classifier)
     with pytest.raises(ModelError, match="this model's head is none"):
         Classification().check(classifier.with_head(None))
+
+
+# --- contrastive ----------------------------------------------------------------------------------------------------
+
+
+def plain_contrastive(vectors: Tensor, labels: list[int], temperature: float) -> float:
+    """As in the paper: one text after the other."""
+    total, rows = 0.0, range(len(labels))
+    for i in rows:
+        others = [k for k in rows if k != i]
+        cosine = {k: F.cosine_similarity(vectors[i], vectors[k], dim=0).item() / temperature for k in others}
+        positives = [k for k in others if labels[k] == labels[i]]
+        if positives:
+            log_sum = float(np.log(sum(np.exp(cosine[k]) for k in others)))
+            total -= sum(cosine[k] - log_sum for k in positives) / len(positives)
+    return total
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1, 2], [0, 0, 0, 0], [0, 1, 2, 3], [3, 3], [1]])
+def test_the_contrastive_loss_is_that_of_the_paper(labels: list[int]) -> None:
+    torch.manual_seed(2)
+    vectors = torch.randn(len(labels), 6, dtype=torch.float64, requires_grad=True)
+    found = supervised_contrastive(vectors, torch.tensor(labels), temperature=0.2)
+    assert found.item() == pytest.approx(plain_contrastive(vectors.detach(), labels, 0.2), abs=1e-9)
+    found.backward()  # type: ignore[no-untyped-call]
+    assert vectors.grad is not None
+    assert vectors.grad.isfinite().all()
+
+
+def test_texts_that_pad_a_batch_have_no_part_in_the_contrastive_loss() -> None:
+    torch.manual_seed(3)
+    vectors, labels = torch.randn(6, 5, dtype=torch.float64), torch.tensor([0, 1, 0, 1])
+    padded = torch.cat([labels, torch.tensor([IGNORE_INDEX, IGNORE_INDEX])])
+    alone = supervised_contrastive(vectors[:4], labels)
+    torch.testing.assert_close(supervised_contrastive(vectors, padded), alone)
+    batch = make_batch()
+    assert Contrastive().counts(batch) == {"loss": 4.0}
+    from dataclasses import replace
+
+    assert Contrastive().counts(replace(batch, labels=padded[2:])) == {"loss": 0.0}
+
+
+def test_contrastive_training_moves_the_backbone_and_not_the_head() -> None:
+    model = model_with(ClassifierConfig(classes=2, pool="mean")).train()
+    sums = Contrastive().sums(model, make_batch())
+    sums["loss"].backward()  # type: ignore[no-untyped-call]
+    assert model.head is not None
+    assert all(p.grad is None for p in model.head.parameters())
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.backbone.layers[0].parameters())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headstart.batches.batch import Batch, Ints, packed, rng
 from headstart.batches.ragged import Piece, concatenate
-from headstart.batches.sampler import BatchSampler, batch_boundaries
+from headstart.batches.sampler import BatchSampler, ClassPairSampler, batch_boundaries
 from headstart.errors import DataError, listed_names, shown
 from headstart.reading.examples import Example, Examples
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -137,7 +137,8 @@ class ExampleBatches:
     """`batch_size` examples a step; or, where `tokens` is given, about so many tokens a step.
 
     Batches are not sorted by length: without padding nothing is gained by it. With `token_dropout` each text loses that
-    share of its tokens, others each epoch; `never_dropped` are ids that always stay, as special tokens do.
+    share of its tokens, others each epoch; `never_dropped` are ids that always stay, as special tokens do. With
+    `class_pairs` each example of a batch has another of its class there, which a contrastive loss needs.
     """
 
     data: EncodedExamples
@@ -146,15 +147,19 @@ class ExampleBatches:
     tokens: int | None = None
     token_dropout: float = 0.0
     never_dropped: Sequence[int] = ()
+    class_pairs: bool = False
     sampler: BatchSampler = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.data) == 0:
             raise DataError("examples", "there are no rows to train on")
-        if self.tokens is None:  # a step of `batch_size` items, each of which counts as one
-            self.sampler = BatchSampler(np.ones(len(self.data), np.int64), self.batch_size, self.seed)
+        lengths, tokens = self.data.lengths, self.tokens
+        if tokens is None:  # a step of `batch_size` items, each of which counts as one
+            lengths, tokens = np.ones(len(self.data), np.int64), self.batch_size
+        if self.class_pairs:
+            self.sampler = ClassPairSampler(lengths, tokens, self.seed, self.data.labels)
         else:
-            self.sampler = BatchSampler(self.data.lengths, self.tokens, self.seed)
+            self.sampler = BatchSampler(lengths, tokens, self.seed)
 
     def steps(self, epoch: int) -> int:
         return self.sampler.steps(epoch)

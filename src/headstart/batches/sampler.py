@@ -56,12 +56,18 @@ class BatchSampler:
     def epoch(self, epoch: int) -> Epoch:
         last = self._last
         if last is None or last[0] != epoch:
-            count = len(self.lengths)
-            order = np.arange(count) if self.evaluation else epoch_order(count, self.seed, epoch)
+            order = self._order(epoch)
             lengths = self.lengths[order]
             starts = np.concatenate([[0], np.cumsum(lengths)])
-            last = self._last = epoch, Epoch(order, starts, batch_boundaries(lengths, self.tokens))
+            last = self._last = epoch, Epoch(order, starts, self._boundaries(lengths))
         return last[1]
+
+    def _order(self, epoch: int) -> Ints:
+        count = len(self.lengths)
+        return np.arange(count) if self.evaluation else epoch_order(count, self.seed, epoch)
+
+    def _boundaries(self, lengths: Ints) -> Ints:
+        return batch_boundaries(lengths, self.tokens)
 
     def steps(self, epoch: int) -> int:
         if epoch not in self._steps:
@@ -84,3 +90,31 @@ class BatchSampler:
     def key(self, epoch: int) -> tuple[int, int]:
         """What masks and pairs are drawn from: new ones each epoch, but the same in every evaluation."""
         return (0, 0) if self.evaluation else (self.seed, epoch)
+
+
+class ClassPairSampler(BatchSampler):
+    """Items two by two, both of one class, so that each has another of its class in its batch.
+
+    An epoch visits each item once; of a class with an odd number of items, one is there twice.
+    """
+
+    def __init__(self, lengths: Ints, tokens: int, seed: int, labels: Ints) -> None:
+        super().__init__(lengths, tokens, seed)
+        self.labels = labels
+
+    def _order(self, epoch: int) -> Ints:
+        pairs = class_pairs(self.labels, epoch_order(len(self.labels), self.seed, epoch))
+        return pairs[rng(self.seed, epoch, 2).permutation(len(pairs))].reshape(-1)
+
+    def _boundaries(self, lengths: Ints) -> Ints:
+        return 2 * batch_boundaries(lengths.reshape(-1, 2).sum(1), self.tokens)
+
+
+def class_pairs(labels: Ints, order: Ints) -> Ints:
+    """(pairs, 2): the items in this order, each with the next of its class; the last of an odd number with the first.
+
+    >>> class_pairs(np.array([0, 1, 0, 0, 1, 2]), np.arange(6)).tolist()
+    [[0, 2], [3, 0], [1, 4], [5, 5]]
+    """
+    of_class = (order[labels[order] == k] for k in np.unique(labels))
+    return np.concatenate([np.resize(items, len(items) + len(items) % 2).reshape(-1, 2) for items in of_class])

@@ -11,7 +11,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.wording import parts_of, plain_text, two_digits
 
 ALPHA = 0.05  # a p-value below it is significant
-Mode = Literal["scratch", "frozen", "full", "full+self", "baseline", "ensemble"]
+Mode = Literal["scratch", "frozen", "full", "contrastive", "full+self", "baseline", "ensemble"]
 Decision = Literal["better", "worse", "equivalent", "undecided"]
 COSTS = {"seconds": "train s", "milliseconds": "ms/text", "megabytes": "MB"}  # columns of a table
 OPPOSITE: dict[Decision, Decision] = {"better": "worse", "worse": "better"}
@@ -64,7 +64,7 @@ class ArmResult:
     @property
     def trained(self) -> bool:
         """Whether it is a transformer that this study trained: no baseline, and nothing put together from others."""
-        return self.mode in ("scratch", "frozen", "full", "full+self")
+        return self.mode not in ("baseline", "ensemble")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def arm_title(mode: str, base: str | None = None, kind: str | None = None, *, tr
     if mode == "ensemble":
         return "Ensemble with the linear model"
     frozen = "New head on frozen" if trained_head else "Linear probe on"
-    beginning = {"full": "Fine-tuned from", "full+self": "Self-trained from", "frozen": frozen}.get(mode)
+    beginnings = {"full": "Fine-tuned from", "full+self": "Self-trained from", "contrastive": "Contrastive from"}
+    beginning = {**beginnings, "frozen": frozen}.get(mode)
     return "Trained from scratch" if beginning is None or base is None else f"{beginning} {base}"
 
 

@@ -25,7 +25,7 @@ from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, UNLABELLED, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.splits import train_tokenizer_on
 
-MODES: tuple[Mode, ...] = ("scratch", "frozen", "full", SELF_TRAINED)
+MODES: tuple[Mode, ...] = ("scratch", "frozen", "contrastive", "full", SELF_TRAINED)
 PRESET = "small"  # what is trained from scratch where no base is named
 TOKENIZER = "tokenizer"  # in the study folder, where it was trained on the labelled texts
 SAME_FOR_ALL = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # the arms train equally

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headstart.bases import installed, shipped
 from headstart.reading.examples import Examples
+from headstart.studies.contrasts import PRETRAINED
 from headstart.studies.settings import CompareSettings
 from headstart.tokenizers.fit import most_tokens_per_byte, tokens_per_byte
 from headstart.tokenizers.tokenizer import Tokenizer
@@ -45,7 +46,7 @@ def choose_base(texts: Sequence[str]) -> Fit | None:
 
 def with_shipped_base(settings: CompareSettings, train: Examples, log: Callable[[str], None]) -> CompareSettings | None:
     """The settings with a base that ships and fits the texts; None where none does, or none is wanted."""
-    wants_base = any(mode in settings.arms for mode in ("full", "frozen"))
+    wants_base = any(mode in settings.arms for mode in PRETRAINED)
     fit = choose_base([row.text for row in train.rows]) if wants_base and settings.tokenizer is None else None
     if fit is None:
         return None

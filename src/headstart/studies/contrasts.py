@@ -14,7 +14,7 @@ from typing import Final
 
 from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estimate, valid_accuracy
 
-PRETRAINED = ("full", "frozen")
+PRETRAINED: Final = ("full", "frozen", "contrastive")
 SELF_TRAINED: Final = "full+self"
 Pair = tuple[str, str]  # (arm, minus arm)
 
@@ -24,7 +24,7 @@ class BaseArms:
     """The arms of one base."""
 
     best: ArmResult  # the pretrained arm that is best on valid: it stands for the base
-    other: ArmResult | None  # the other pretrained arm: frozen where full is best, and the other way round
+    others: tuple[ArmResult, ...]  # the other pretrained arms: frozen where full is best, and the other way round
     scratch: ArmResult | None
 
 
@@ -68,7 +68,7 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
     wanted = [
         *primary,
         *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
-        *((each.best.name, arm.name) for each in bases for arm in (each.scratch, each.other) if arm is not None),
+        *((each.best.name, arm.name) for each in bases for arm in (each.scratch, *each.others) if arm is not None),
         *((competing[0].name, arm.name) for arm in competing[1:]),
         *((arm.name, linear.name) for arm in (neural, *ensembles) if arm is not None and linear is not None),
     ]
@@ -115,8 +115,7 @@ def _base_arms(arms: Sequence[ArmResult], base: str | None) -> BaseArms:
     pretrained = [arm for mode in PRETRAINED for arm in arms if arm.mode == mode and arm.base == base]
     best = _best_on_valid(pretrained)
     assert best is not None
-    other = next((arm for arm in pretrained if arm is not best), None)
-    return BaseArms(best, other, _scratch(arms, base))
+    return BaseArms(best, tuple(arm for arm in pretrained if arm is not best), _scratch(arms, base))
 
 
 def _best_on_valid(arms: Sequence[ArmResult]) -> ArmResult | None:

@@ -1,8 +1,9 @@
 """Fine-tuning: a pretrained backbone under a new head, on labelled texts; or the same architecture from scratch.
 
-full      everything trains
-frozen    the backbone is fixed, its features are computed once, the head trains; or it is a linear probe
-scratch   fresh weights throughout: what the pretraining is to be compared with
+full          everything trains
+frozen        the backbone is fixed, its features are computed once, the head trains; or it is a linear probe
+scratch       fresh weights throughout: what the pretraining is to be compared with
+contrastive   the backbone learns which texts are of one class; then logistic regression on its vectors is the head
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
-from headstart.studies.probe import fit_probe
+from headstart.studies.probe import fit_head, fit_probe
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.unlabelled import unlabelled_texts
@@ -45,7 +46,7 @@ from headstart.training.driver import Run, count_parameters, open_run, training_
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
-from headstart.training.objectives import Classification, FrozenClassification, Objective
+from headstart.training.objectives import Classification, Contrastive, FrozenClassification, Objective
 
 STAGES = "self-training"  # in the folder of a run with unlabelled texts, while it is in progress
 
@@ -93,6 +94,9 @@ def finetune(
     them is changed.
     """
     device = pick_device(settings.device, parallel)
+    if settings.mode == "contrastive" and parallel.world_size > 1:
+        problem = f"mode contrastive compares all texts of a batch: it takes one process, and not {parallel.world_size}"
+        raise ConfigError("finetune", [problem])
     if base is None:
         note_local(settings.init, log)
         base = open_base(settings.init, settings.tokenizer, settings.mode)
@@ -124,7 +128,7 @@ def finetune(
             ended = (
                 _fit_probe(run, model, data, settings, log)
                 if settings.is_probe
-                else _train(run, model, data, training, precision, base.tokenizer, on_event, log)
+                else _train(run, model, data, training, precision, base.tokenizer, on_event, log, held_out)
             )
         if held_out is not None:
             ended = _with_held_out(ended, held_out, data)
@@ -189,21 +193,31 @@ def _train(
     tokenizer: Tokenizer,
     on_event: OnEvent | None,
     log: Callable[[str], None],
+    held_out: RunFolder | None,
 ) -> Ended:
-    """Train by steps: everything, or the head on the features of a frozen backbone."""
+    """Train by steps: everything, the head on the features of a frozen backbone, or the backbone without its head,
+    which is then fitted to it. `held_out` is the run before a refit.
+    """
     frozen, parallel = settings.mode == "frozen", run.parallel
     features = {
         name: frozen_features(model, data.encoded[name], precision, parallel) for name in ("train", "valid") if frozen
     }
 
-    def predict(model: Model, split: str) -> Floats:
-        return classify(model, data.encoded[split], precision, features.get(split), parallel=parallel)
+    chosen_before: float | None = None if held_out is None else held_out.result_json().get("strength")
+    strength: float | None = None
+
+    def predict_valid(model: Model) -> Floats:
+        nonlocal strength
+        if settings.mode == "contrastive":
+            balanced = settings.balanced
+            strength = fit_head(model, data.encoded, precision, balanced=balanced, strength=chosen_before)
+        return classify(model, data.encoded["valid"], precision, features.get("valid"), parallel=parallel)
 
     evaluated: dict[int, Floats] = {}  # what was last predicted for valid, by step
 
     def validate(model: Model) -> Scores:
         evaluated.clear()
-        evaluated[loop.step] = predict(model, "valid")
+        evaluated[loop.step] = predict_valid(model)
         return score(evaluated[loop.step], data.encoded["valid"].labels)
 
     objective, batches = _objective(settings, data, features), _batches(settings, data, tokenizer)
@@ -215,8 +229,9 @@ def _train(
         evaluated.get(best.step) if best is not None else None
     )  # the weights that are kept were the last to be scored
     if valid is None:
-        valid = predict(model, "valid")
+        valid = predict_valid(model)
     result = {"epochs": settings.epochs if settings.steps is None else None, **training_result(loop)}
+    result |= {} if strength is None else {"strength": strength}  # of the regression that is the head
     result["temperature"] = fit_temperature(valid, data.encoded["valid"].labels)
     predicted, result["cost"] = predict_test(model, data, precision, parallel)
     return Ended(model, {"valid": valid, **predicted}, result, training_manifest(loop, model, precision, frozen=frozen))
@@ -280,6 +295,8 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
         config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
     head = usual_head(config, "classifier", classes)
     assert isinstance(head, ClassifierConfig)
+    if settings.mode == "contrastive":  # the cosine of two texts is of all their tokens
+        head = replace(head, pool="mean", pooler="none")
     changes: dict[str, Any] = {name: getattr(settings, name) for name in ("dropout", "pool", "pooler", "read")}
     head = replace(head, **{name: value for name, value in changes.items() if value is not None})
     torch.manual_seed(settings.seed)
@@ -290,6 +307,9 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
         changed.load_state_dict(base.state_dict(), assign=True)
         base = changed
     model = base.with_head(head)
+    if settings.mode == "contrastive":
+        assert model.head is not None
+        model.head.requires_grad_(False)  # it is fitted, not trained
     return model.freeze() if settings.mode == "frozen" else model
 
 
@@ -320,6 +340,8 @@ def _objective(settings: FinetuneSettings, data: Data, features: Mapping[str, to
         weights = [float(weight) for weight in counts.sum() / (len(counts) * counts)]
     if settings.mode == "frozen":
         return FrozenClassification(weights, settings.smoothing, features["train"])
+    if settings.mode == "contrastive":
+        return Contrastive()
     return Classification(weights, settings.smoothing)
 
 
@@ -332,6 +354,7 @@ def _batches(settings: FinetuneSettings, data: Data, tokenizer: Tokenizer) -> Ex
         # The features of a frozen backbone are computed once, from whole texts.
         token_dropout=0.0 if settings.mode == "frozen" else settings.token_dropout,
         never_dropped=tokenizer.wrapping_tokens,
+        class_pairs=settings.mode == "contrastive",
     )
 
 

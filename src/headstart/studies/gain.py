@@ -67,9 +67,9 @@ def _unlikely(high: float) -> str:
 def _gain(comparison: Comparison, contrasts: Contrasts, arms: BaseArms) -> str:
     assert arms.scratch is not None
     pretraining = capitalized(pretraining_of(arms.best, contrasts))
-    of_arm = "" if arms.other is None else f" ({arms.best.mode})"
-    if arms.other is not None and _test_accuracy(arms.other) > _test_accuracy(arms.best):
-        of_arm = f" ({arms.best.mode}, the better on valid)"
+    of_arm = f" ({arms.best.mode})" if arms.others else ""
+    if any(_test_accuracy(other) > _test_accuracy(arms.best) for other in arms.others):
+        of_arm = f" ({arms.best.mode}, the {'better' if len(arms.others) == 1 else 'best'} on valid)"
     levels = f"{accuracy(arms.best)} with it{of_arm}, {accuracy(arms.scratch)} without"
     difference = comparison.difference(arms.best.name, arms.scratch.name)
     if difference is None:

@@ -22,7 +22,7 @@ def open_questions(comparison: Comparison, contrasts: Contrasts) -> Iterator[str
     questions = [_question(comparison, contrasts, each) for each in differences]
     yield f"**Still open: {listed(questions)}.**"
     arms = [comparison.arm(name) for each in differences for name in (each.arm, each.reference)]
-    if any(arm.mode in ("full", SELF_TRAINED, "scratch") and len(arm.runs) == 1 for arm in arms):
+    if any(arm.mode in ("full", "contrastive", SELF_TRAINED, "scratch") and len(arm.runs) == 1 for arm in arms):
         yield "What would settle it is not known with one seed: use at least 3."
         return
     yield _needed(comparison, differences, arms)

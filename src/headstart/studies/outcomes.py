@@ -29,7 +29,7 @@ from headstart.runs.run import RunFolder
 from headstart.runs.titles import arm_mode
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import statistics
-from headstart.studies.contrasts import SELF_TRAINED, Contrasts, choose_contrasts
+from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
 from headstart.studies.scores import scores
 from headstart.studies.statistics import ArmPredictions
@@ -259,7 +259,7 @@ def _degenerate(test: Predictions) -> str | None:
 
 def _usual_reference(arms: Sequence[ArmResult]) -> str:
     """Scratch where there is one; else the first that was trained; else the first."""
-    order = {"scratch": 0, "frozen": 1, "full": 1, "full+self": 2, "baseline": 3, "ensemble": 4}
+    order = {"scratch": 0, **dict.fromkeys(PRETRAINED, 1), SELF_TRAINED: 2, "baseline": 3, "ensemble": 4}
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 

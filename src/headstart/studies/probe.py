@@ -27,7 +27,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.studies import linear
 from headstart.studies.linear import Attempt, FoldFeatures, Ints
 from headstart.studies.settings import FinetuneSettings
-from headstart.training.inference import pooled_layers
+from headstart.training.inference import frozen_features, pooled_layers
 
 START = 1e-3  # the strength that the search begins with
 SCREENING_STRENGTH = 1e-2
@@ -180,16 +180,45 @@ def choose(
 
 
 def linear_classifier(base: Model, source: Source, scaling: Scaling, regression: Any) -> Model:
-    """The backbone up to the chosen layer under a linear head: the logistic regression with the scaling folded in."""
+    """The backbone up to the chosen layer under a linear head, the logistic regression."""
+    layers = base.config.layers if source.layer == "all" else source.layer
+    read: Literal["last", "all"] = "all" if source.layer == "all" else "last"
+    head = ClassifierConfig(classes=len(linear.weights(regression)[1]), pool=source.pool, read=read, dropout=0.0)
+    model = base.truncated(layers).with_head(head).freeze()
+    set_head(model, scaling, regression)
+    return model.eval()
+
+
+def set_head(model: Model, scaling: Scaling, regression: Any) -> None:
+    """Make the logistic regression, with its scaling folded in, the last layer of a classifier."""
     weight, bias = linear.weights(regression)
     weight = weight / scaling.deviation
     bias = bias - weight @ scaling.mean
-    layers = base.config.layers if source.layer == "all" else source.layer
-    read: Literal["last", "all"] = "all" if source.layer == "all" else "last"
-    head = ClassifierConfig(classes=len(bias), pool=source.pool, read=read, dropout=0.0)
-    model = base.truncated(layers).with_head(head).freeze()
     assert isinstance(model.head, ClassifierHead)
     with torch.no_grad():
         model.head.out.weight.copy_(torch.from_numpy(weight))
         model.head.out.bias.copy_(torch.from_numpy(bias))
-    return model.eval()
+
+
+def fit_head(
+    model: Model,
+    encoded: Mapping[str, EncodedExamples],
+    precision: torch.dtype,
+    *,
+    balanced: bool,
+    strength: float | None = None,
+) -> float:
+    """Fit the last layer of a classifier on the vectors of train. Returns the strength: the one given, or the best on
+    valid.
+    """
+    assert isinstance(model.head, ClassifierHead)
+    train = frozen_features(model, encoded["train"], precision).cpu().numpy()
+    scaling, labels = Scaling.of(train), encoded["train"].labels
+    if strength is None:
+        valid = frozen_features(model, encoded["valid"], precision).cpu().numpy()
+        fold = FoldFeatures(scaling.apply(train), labels, scaling.apply(valid), encoded["valid"].labels)
+        attempts = linear.try_strengths([fold], START, {}, model.head.config.classes, balanced=balanced)
+        strength = linear.best_of(attempts).settings["strength"]
+    regression = linear.logistic_regression(strength, balanced=balanced)
+    set_head(model, scaling, linear.fit(regression, scaling.apply(train), labels))
+    return strength

@@ -14,9 +14,8 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from headstart.config import Settings, read_toml
 from headstart.errors import ConfigError
 from headstart.files import holds_something
-from headstart.studies.settings import DATA, CompareSettings, FinetuneSettings, PretrainSettings, SweepSettings
+from headstart.studies.settings import DATA, MODES, CompareSettings, FinetuneSettings, PretrainSettings, SweepSettings
 
-MODES = ("full", "frozen", "scratch")  # a recipe may have a table for each, used in that mode alone
 STUDIES: dict[type[Settings], str] = {
     FinetuneSettings: "finetune",
     CompareSettings: "compare",

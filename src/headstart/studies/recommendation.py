@@ -15,7 +15,7 @@ from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED
 SAME_COST = 1.5  # times as long to train is no difference: another machine, or another day, may turn it round
 LIKELY = 0.95  # the probability of being better from which an arm is taken though it costs more
 # Of cost, where it was not measured.
-ORDER = {"baseline": 0, "frozen": 1, "scratch": 2, "full": 2, "ensemble": 3, SELF_TRAINED: 3}
+ORDER = {"baseline": 0, "frozen": 1, "scratch": 2, "full": 2, "contrastive": 2, "ensemble": 3, SELF_TRAINED: 3}
 
 
 @dataclass(frozen=True)

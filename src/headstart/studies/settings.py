@@ -18,6 +18,7 @@ DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", 
 ENOUGH_STEPS = 300  # of a run: enough for a network to learn what a few labels can teach it
 # What is done with unlabelled texts: nothing to an arm that learns from labels alone, whose keys stay what they were.
 UNLABELLED = ("unlabelled", "adapt_steps", "rounds", "confidence", "student_dropout")
+MODES = ("full", "frozen", "scratch", "contrastive")  # of a run; studies of several take settings for each
 MINUTES = {"quick": 15.0}  # for a comparison, by how far it is tuned, where none are given
 
 _data = partial(setting, group="data")
@@ -110,8 +111,11 @@ class FinetuneSettings(LabelledSettings):
     init: str = _classifier(
         "", "A model folder to start from; or a preset, with --mode scratch and a tokenizer.", everyday=True
     )
-    mode: Literal["full", "frozen", "scratch"] = _classifier(
-        "full", "Train everything, the head alone, or from scratch.", everyday=True
+    mode: Literal["full", "frozen", "scratch", "contrastive"] = _classifier(
+        "full",
+        "Train everything, the head alone, from scratch, or contrastively: the backbone by which texts are of one "
+        "class, then a linear head.",
+        everyday=True,
     )
     labels: int | None = _data(
         None,
@@ -135,8 +139,15 @@ class FinetuneSettings(LabelledSettings):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
         if value.get("refit") and value.get("labels") is not None:
             yield "refit adds the labels of valid, and labels asks for fewer: leave one of the two out"
-        if value.get("unlabelled") is not None and value.get("mode") in ("frozen", "scratch"):
+        if value.get("unlabelled") is not None and value.get("mode") in ("frozen", "scratch", "contrastive"):
             yield f"mode is {value['mode']!r}, and unlabelled texts are for mode full, which trains a pretrained base"
+        if value.get("mode") == "contrastive":
+            if value.get("accumulate") not in (None, 1):
+                yield "accumulate divides a batch, and mode contrastive compares all of its texts: leave it at 1"
+            if value.get("smoothing"):
+                yield "smoothing is of the cross-entropy, which mode contrastive does not train by: leave it out"
+            if value.get("pooler") in ("tanh", "relu"):
+                yield f"pooler {value['pooler']!r} is trained with the head, which is linear in mode contrastive"
 
 
 @dataclass(frozen=True)
@@ -198,6 +209,7 @@ class CompareSettings(LabelledSettings):
     full: tuple[str, ...] = _comparison((), "A setting of the arms that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = _comparison((), "A setting of the arms that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = _comparison((), "A setting of the arms from scratch, as lr=1e-4.")
+    contrastive: tuple[str, ...] = _comparison((), "A setting of the contrastive arms, as lr=1e-4.")
     ensemble: bool = _comparison(False, "Ensembles too: each pretrained arm averaged with the linear model.")
     jobs: int | None = _comparison(
         None,
@@ -322,6 +334,7 @@ class SweepSettings(FinetuneSettings):
     full: tuple[str, ...] = _sweep((), "A setting of the runs that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = _sweep((), "A setting of the runs that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = _sweep((), "A setting of the runs from scratch, as lr=1e-4.")
+    contrastive: tuple[str, ...] = _sweep((), "A setting of the contrastive runs, as lr=1e-4.")
     keep_models: bool = _sweep(False, "Keep the weights of every run, not of the best alone.")
 
     @classmethod
@@ -347,9 +360,9 @@ class SweepSettings(FinetuneSettings):
     def combination(self, chosen: Mapping[str, Any]) -> FinetuneSettings:
         """The settings of one run: what was chosen for it, over the table of its mode, over what all runs share."""
         shared = {f.name: getattr(self, f.name) for f in fields(FinetuneSettings)}
-        tables = {"full": self.full, "frozen": self.frozen, "scratch": self.scratch}
         mode = chosen.get("mode", self.mode)
-        return FinetuneSettings.from_mapping({**shared, **read_pairs(tables.get(mode, ()), mode), **chosen}, "sweep")
+        table = getattr(self, mode) if mode in MODES else ()
+        return FinetuneSettings.from_mapping({**shared, **read_pairs(table, mode), **chosen}, "sweep")
 
     def combinations(self) -> tuple[FinetuneSettings, ...]:
         """Every run of a grid, each once; of a search, those at the ends of its ranges.

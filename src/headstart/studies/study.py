@@ -34,6 +34,7 @@ from headstart.runs.study import StudyFolder
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import looks
 from headstart.studies.baselines import baseline
+from headstart.studies.contrasts import PRETRAINED
 from headstart.studies.effort import (
     CUT_SHORT,
     EFFORTS,
@@ -342,7 +343,7 @@ class Study:
         """Each pretrained run with the linear model of the same texts; nothing is trained."""
         linear = {(run.budget, run.seed): run.folder for run in runs if run.arm.name == "tfidf"}
         for run in runs:
-            if run.arm.mode in ("full", "frozen"):
+            if run.arm.mode in PRETRAINED:
                 other = linear.get((run.budget, run.seed)) or linear[run.budget, None]
                 out = run.folder.with_name(run.folder.name.replace(run.arm.mode, f"{run.arm.mode}+tfidf", 1))
                 ensemble(run.folder, other, out, seed=run.seed or 0)

@@ -10,6 +10,7 @@ NAMES = {
     "full": "the fine-tuned model",
     "full+self": "the self-trained model",
     "frozen": "the frozen model",
+    "contrastive": "the contrastive model",
     "scratch": "the model from scratch",
 }
 BASELINES = {"tfidf": "the linear model", "majority": "always giving the most frequent label"}

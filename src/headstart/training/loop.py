@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from headstart.batches.batch import Batch, Batches
-from headstart.errors import TrainingError
+from headstart.errors import ModelError, TrainingError
 from headstart.metrics import Scores
 from headstart.model.model import Model
 from headstart.parallel import SINGLE, Parallel
@@ -65,6 +65,8 @@ class Loop:
         parallel: Parallel = SINGLE,
     ) -> None:
         objective.check(model)
+        if not objective.divisible and (settings.accumulate > 1 or parallel.world_size > 1):
+            raise ModelError(f"a batch of {objective.name} cannot be divided: use one process, without --accumulate")
         self.model, self.objective, self.batches, self.parallel = model, objective, batches, parallel
         self.settings, self.validate = settings, validate
         self.epoch = self.step_in_epoch = self.step = self.tokens = 0
@@ -145,7 +147,8 @@ class Loop:
                 break
             except torch.OutOfMemoryError as error:
                 self.stepper.discard()
-                if attempt or self.parallel.world_size > 1:  # the other processes cannot know of it
+                # The other processes cannot know of it.
+                if attempt or self.parallel.world_size > 1 or not self.objective.divisible:
                     raise TrainingError(self._out_of_memory(batch, error)) from None
                 self.micro_batches *= 2
             yield Halved(self.step + 1, self.micro_batches)

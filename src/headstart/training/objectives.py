@@ -31,6 +31,8 @@ from headstart.model.layout import Flat
 from headstart.model.model import Model
 from headstart.training.cross_entropy import chunked_cross_entropy
 
+CONTRASTIVE_TEMPERATURE = 0.1  # of supervised_contrastive: what a cosine is divided by
+
 
 class Objective:
     """What a model with a `head` of this kind is trained for."""
@@ -38,6 +40,7 @@ class Objective:
     name: ClassVar[str]
     head: ClassVar[type[nn.Module]]
     parts: ClassVar[tuple[str, ...]] = ("loss",)  # that the loss is the sum of
+    divisible: ClassVar[bool] = True  # whether the sums of micro-batches add up to that of the batch
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """How many terms each part of the loss has in this batch."""
@@ -192,3 +195,51 @@ class FrozenClassification(Classification):
         assert self.features is not None
         assert batch.rows is not None
         return self._loss(model.head(self.features[batch.rows]), batch)
+
+
+class Contrastive(Objective):
+    """Vectors of texts of one class close to each other, and far from all others: no head has a part in it."""
+
+    name = "contrastive training"
+    head = ClassifierHead
+    divisible = False  # each text is compared with every other of its batch
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.labels is not None
+        return {"loss": float(same_class(batch.labels).any(1).sum())}
+
+    def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
+        assert isinstance(model.head, ClassifierHead)
+        assert batch.labels is not None
+        vectors = model.head.features(batch.ids, layout_of(batch), batch.segments, model.backbone)  # (S, D)
+        return {"loss": supervised_contrastive(vectors.float(), batch.labels)}
+
+
+def supervised_contrastive(vectors: Tensor, labels: Tensor, temperature: float = CONTRASTIVE_TEMPERATURE) -> Tensor:
+    """The loss of Khosla et al. (2020), summed over the texts that have another of their class in the batch.
+
+    For each of them it is the mean over these others of -log p, where p, a softmax over all other texts by their cosine
+    divided by the temperature, is the probability of finding that one.
+
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> apart = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
+    >>> supervised_contrastive(apart, labels).item() < 1e-6
+    True
+    >>> mixed = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> round(supervised_contrastive(mixed, labels, temperature=1.0).item(), 3)  # 4 log(1 + e^2 + 1)
+    8.958
+    """
+    vectors = F.normalize(vectors, dim=-1)
+    cosines = vectors @ vectors.T / temperature  # (S, S)
+    real = labels != IGNORE_INDEX  # not padding
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    log_p = cosines.masked_fill(itself | ~real, torch.finfo(cosines.dtype).min).log_softmax(-1)
+    same = same_class(labels)
+    found = log_p.masked_fill(~same, 0.0).sum(1) / same.sum(1).clamp(min=1)
+    return -found.sum()
+
+
+def same_class(labels: Tensor) -> Tensor:
+    """(S, S): whether two different texts are of one class; padding is of none."""
+    same = (labels[:, None] == labels) & (labels != IGNORE_INDEX)
+    return same.fill_diagonal_(False)

@@ -35,7 +35,7 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A text classifier: `fit(texts, labels)`, then `predict`, `predict_proba`, `score`.
 
     base         a model folder, or a preset such as "small", which starts with fresh weights
-    mode         "full", "frozen" or "scratch"; by default full from a folder, scratch from a preset
+    mode         "full", "frozen", "contrastive" or "scratch"; by default full from a folder, scratch from a preset
     tokenizer    a tokenizer folder; a preset without one has a tokenizer trained on the texts it is fitted to
     valid_share  share of the texts that is kept aside to choose the epoch and the temperature on
     settings     any other setting of `headstart finetune`, as {"schedule": "constant"}
@@ -49,7 +49,7 @@ class HeadstartClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         base: str = "small",
         *,
-        mode: Literal["full", "frozen", "scratch"] | None = None,
+        mode: Literal["full", "frozen", "contrastive", "scratch"] | None = None,
         tokenizer: str | None = None,
         epochs: int = 10,
         batch_size: int = 8,
