@@ -38,6 +38,7 @@ from headstart.model.presets import preset
 from headstart.runs.events import Step
 from headstart.training.hardware import autocast, choose_precision
 from headstart.training.loop import Loop
+from headstart.training.memory import keep_freed_memory
 from headstart.training.objectives import Causal, Classification
 from headstart.training.settings import TrainingSettings
 
@@ -94,8 +95,9 @@ def ours(model: Model, objective: Any, batches: Sequence[Batch], steps: int = 10
 
     def run(steps: int) -> None:
         done = 0
-        while done < steps:
-            done += isinstance(next(events), Step)
+        with keep_freed_memory(DEVICE):  # as the commands do
+            while done < steps:
+                done += isinstance(next(events), Step)
 
     return Side(loss, run)
 

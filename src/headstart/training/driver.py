@@ -28,6 +28,7 @@ from headstart.runs.predictions import Predictions
 from headstart.runs.run import EVENTS, RunFolder, lock_run
 from headstart.training.checkpoint_files import is_count, is_number
 from headstart.training.loop import Loop
+from headstart.training.memory import keep_freed_memory
 from headstart.training.run_checkpoint import CheckpointWriter, read_newest, restore_state
 from headstart.training.stepper import CompiledStepper
 from headstart.version import __version__
@@ -67,7 +68,7 @@ class Run(RunFolder):
         track_it = is_main and loop.settings.track
         tracking = tensorboard(self.path / "tensorboard", loop.step) if track_it else nullcontext(_ignore)
         try:
-            with _interruptible(loop), recording as record, tracking as track:
+            with keep_freed_memory(loop.model.device), _interruptible(loop), recording as record, tracking as track:
                 self._drive(loop, record, (track, on_event))
             if isinstance(loop.stepper, CompiledStepper) and loop.stepper.failure is not None:
                 log(f"the layers ran uncompiled, which is slower: {loop.stepper.failure}")
