@@ -41,7 +41,7 @@ from headstart.wording import plural
 Values = dict[str, Any]  # the settings that a trial varies
 
 # The start of the search for a learning rate, times the width: wide models want small steps, fresh weights large ones.
-START = {"full": 0.04, "contrastive": 0.06, "scratch": 0.06, "frozen": 4.0}
+START = {"full": 0.04, "contrastive": 0.02, "scratch": 0.06, "frozen": 4.0}
 STEP = math.sqrt(10)  # from one learning rate to the next
 LOWEST, HIGHEST = 1e-7, 1.0  # learning rates beyond which the range does not grow
 LEAST_STEPS = 60  # of an epoch: a small training set is passed over more often
