@@ -25,8 +25,9 @@ from headstart.errors import HeadstartError
 VALUES = (
     *("", " ", "0", "-1", "1", "2", "0.5", "-0.5", "1e-320", "1e308", "nan", "inf", "-inf", "1_000", "0x10", "１"),
     *("auto", "none", "true", "cpu", "cuda:99", "text", "label", ".", "..", "missing", "train.txt", "run", "base"),
+    *("frozen", "scratch", "contrastive"),
     *("corpus.txt", "texts.csv", "a=b", "=", "lr=", "lr=1e-3", "a,b,,c", "../x", "é" * 300, "\x00", "\ud800", "*", "-"),
-    *("[", "'", '"', "\n", "pos", "full", "contrastive", "all", "1,2,all", "99999999999999999999", "1000000", "9" * 5000, "--help"),
+    *("[", "'", '"', "\n", "pos", "full", "all", "1,2,all", "99999999999999999999", "1000000", "9" * 5000, "--help"),
 )
 # What decides how long a command works is not drawn large: a training of a million steps is no error.
 LENGTHS = ("steps", "epochs", "seeds", "trials", "orders", "max_tokens", "count", "least_steps", "jobs", "workers")

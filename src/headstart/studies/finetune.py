@@ -202,7 +202,6 @@ def _train(
     features = {
         name: frozen_features(model, data.encoded[name], precision, parallel) for name in ("train", "valid") if frozen
     }
-
     chosen_before: float | None = None if held_out is None else held_out.result_json().get("strength")
     strength: float | None = None
 
@@ -225,10 +224,8 @@ def _train(
     run.train(loop, on_event=on_event, log=log)
     model = loop.parallel_model.unwrapped()
     best = loop.early_stopping.best if settings.weights == "best" else None
-    valid = (
-        evaluated.get(best.step) if best is not None else None
-    )  # the weights that are kept were the last to be scored
-    if valid is None:
+    valid = None if best is None else evaluated.get(best.step)
+    if valid is None:  # the weights that are kept were not the last to be scored
         valid = predict_valid(model)
     result = {"epochs": settings.epochs if settings.steps is None else None, **training_result(loop)}
     result |= {} if strength is None else {"strength": strength}  # of the regression that is the head
