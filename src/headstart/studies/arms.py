@@ -149,7 +149,7 @@ def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base])
     left_out = () if arm.mode == SELF_TRAINED else UNLABELLED
     common = {name: value for name, value in given.items() if name in known and name not in left_out}
     mode = "full" if arm.mode == SELF_TRAINED else arm.mode
-    own = read_pairs(getattr(settings, mode), f"--{mode}")
+    own = read_pairs(getattr(settings, mode) or (), f"--{mode}")
     if arm.mode != "frozen" or common.get("frozen_head") == "trained":  # which is what a run does unasked
         common.pop("frozen_head", None)
     elif {**common, **own}.get("frozen_head") == "probe":

@@ -139,7 +139,7 @@ def _searches(
             continue
         assert arm.base is not None
         base = bases[arm.base]
-        own = {*given, *read_pairs(getattr(settings, arm.mode), arm.mode)}
+        own = {*given, *read_pairs(getattr(settings, arm.mode) or (), arm.mode)}
         if {"lr", "epochs"} <= own:
             continue
         yield ArmSearch(

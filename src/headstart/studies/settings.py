@@ -209,7 +209,7 @@ class CompareSettings(LabelledSettings):
     full: tuple[str, ...] = _comparison((), "A setting of the arms that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = _comparison((), "A setting of the arms that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = _comparison((), "A setting of the arms from scratch, as lr=1e-4.")
-    contrastive: tuple[str, ...] = _comparison((), "A setting of the contrastive arms, as lr=1e-4.")
+    contrastive: tuple[str, ...] | None = _comparison(None, "A setting of the contrastive arms, as lr=1e-4.")
     ensemble: bool = _comparison(False, "Ensembles too: each pretrained arm averaged with the linear model.")
     jobs: int | None = _comparison(
         None,
@@ -334,7 +334,7 @@ class SweepSettings(FinetuneSettings):
     full: tuple[str, ...] = _sweep((), "A setting of the runs that train everything, as lr=1e-5.")
     frozen: tuple[str, ...] = _sweep((), "A setting of the runs that train the head alone, as lr=1e-3.")
     scratch: tuple[str, ...] = _sweep((), "A setting of the runs from scratch, as lr=1e-4.")
-    contrastive: tuple[str, ...] = _sweep((), "A setting of the contrastive runs, as lr=1e-4.")
+    contrastive: tuple[str, ...] | None = _sweep(None, "A setting of the contrastive runs, as lr=1e-4.")
     keep_models: bool = _sweep(False, "Keep the weights of every run, not of the best alone.")
 
     @classmethod
@@ -361,8 +361,8 @@ class SweepSettings(FinetuneSettings):
         """The settings of one run: what was chosen for it, over the table of its mode, over what all runs share."""
         shared = {f.name: getattr(self, f.name) for f in fields(FinetuneSettings)}
         mode = chosen.get("mode", self.mode)
-        table = getattr(self, mode) if mode in MODES else ()
-        return FinetuneSettings.from_mapping({**shared, **read_pairs(table, mode), **chosen}, "sweep")
+        table = getattr(self, mode) if mode in MODES else None
+        return FinetuneSettings.from_mapping({**shared, **read_pairs(table or (), mode), **chosen}, "sweep")
 
     def combinations(self) -> tuple[FinetuneSettings, ...]:
         """Every run of a grid, each once; of a search, those at the ends of its ranges.
