@@ -58,7 +58,7 @@ def is_listening(url: str) -> bool:
     try:
         with clients(url, 1):
             return True
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # reset: it closed between our SYN and its accept
         return False
 
 
