@@ -147,7 +147,7 @@ class Loop:
                 break
             except torch.OutOfMemoryError as error:
                 self.stepper.discard()
-                # The other processes cannot know of it.
+                # Other processes cannot know of it, and some objectives need the batch as a whole.
                 if attempt or self.parallel.world_size > 1 or not self.objective.divisible:
                     raise TrainingError(self._out_of_memory(batch, error)) from None
                 self.micro_batches *= 2
