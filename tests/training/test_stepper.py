@@ -252,6 +252,36 @@ def test_micro_batches_are_summed_in_the_masters_precision() -> None:
     torch.testing.assert_close(seen[1], 2 * seen[0])
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.01])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_sparse_gradients_of_an_embedding_train_as_dense_ones(
+    monkeypatch: pytest.MonkeyPatch, micro_batches: int, clip: float
+) -> None:
+    """To the bit, with rows that are read twice in a text, rows that are not read any more, and decay."""
+    head = ClassifierConfig(classes=3, pool="mean", dropout=0.0)
+    batches = [batch_for(Classification(), [5, 9, 3, 12, 4], seed) for seed in range(4)]
+    weights = []
+    for dense in (False, True):
+        model = model_with(head)
+        if dense:
+            monkeypatch.setattr(EagerStepper, "sparse_embedding", None)
+        asked = TrainingSettings(lr=1e-2, weight_decay=0.1, clip=clip)
+        parallel_model = ParallelModel(model, Classification(), asked)
+        stepper = EagerStepper(parallel_model, build_optimizer(model, asked), None, asked, torch.float32)
+        found = []
+        for number, batch in enumerate(batches):
+            stepper.backward(batch, stepper.loss_counts(batch))
+            gradient = model.backbone.embeddings.tokens.weight.grad
+            found.append(gradient is not None and gradient.is_sparse)
+            stepper.zero_grad()
+            stepper.step(batch, number, micro_batches, 1.0)
+        assert found == [not dense] * 4
+        assert not model.backbone.embeddings.tokens.sparse
+        weights.append({name: p.detach().clone() for name, p in model.named_parameters()})
+    sparse, dense_ones = weights
+    assert all(torch.equal(sparse[name], dense_ones[name]) for name in sparse)
+
+
 def test_sizes_beyond_the_limit_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_GRAPHS", 1)
     stepper, values, _ = run(CpuGraphStepper, *CASES[0].values)

@@ -81,9 +81,9 @@ app.command("fill")(fill_masks)
 
 def main() -> None:
     """Run the command line: 0 done, 2 for what the user can mend, 130 for Ctrl-C or SIGTERM; no traceback for these."""
-    # oneDNN keeps a kernel for each of the last 1,024 shapes that it met, a megabyte or two each, and no two batches
+    # oneDNN keeps a kernel for each of the last 1,024 shapes that it met, up to two megabytes each, and no two batches
     # have quite the same number of tokens. The layers of one batch share theirs; that is worth keeping, no more.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     # A thread that waits for the others of its process spins, by default for so long that two commands on the same
     # cores keep each other from working: five times slower where twice is fair. It may spin a little, then it sleeps.
     if "OMP_WAIT_POLICY" not in os.environ:

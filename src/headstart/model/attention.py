@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from headstart.config import ModelConfig
 from headstart.model import attention_triton, rotary_triton
 from headstart.model.layout import Cached, Flat, Layout
+from headstart.model.linear import Linear, linear
 from headstart.model.positions import rotate
 
 SHORT = 256  # tokens a sequence on average, below which `attention_triton` is faster
@@ -185,8 +186,8 @@ class Attention(nn.Module):
         self.heads, self.head_width = config.heads, config.head_width
         self.causal = config.direction == "causal"  # else the layout says, where both directions are allowed
         self.dropout = config.attention_dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
-        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+        self.qkv = Linear(config.width, 3 * config.width, bias=config.bias)
+        self.out = Linear(config.width, config.width, bias=config.bias)
 
     def project(self, x: Tensor, angles: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """(…, D) → queries, keys and values, each (…, H, K); queries and keys rotated where positions are rotary."""
@@ -221,6 +222,6 @@ class Attention(nn.Module):
         width, shape = x.shape[-1], (self.heads, self.head_width)
         weight, bias = self.qkv.weight, self.qkv.bias
         q_bias, kv_bias = (None, None) if bias is None else (bias[:width], bias[width:])
-        q = F.linear(x[keep], weight[:width], q_bias).view(-1, *shape)
-        k, v = F.linear(x, weight[width:], kv_bias).view(-1, 2, *shape).unbind(1)
+        q = linear(x[keep], weight[:width], q_bias).view(-1, *shape)
+        k, v = linear(x, weight[width:], kv_bias).view(-1, 2, *shape).unbind(1)
         return (q, k, v) if angles is None else (rotate(q, angles[keep]), rotate(k, angles), v)

@@ -13,6 +13,7 @@ from headstart.config import ModelConfig
 from headstart.errors import ModelError
 from headstart.model.layers import Layer, add_norm, layer_norm
 from headstart.model.layout import Cached, Layout
+from headstart.model.linear import Linear
 from headstart.model.positions import relative_buckets, rotary, sinusoidal
 
 
@@ -30,7 +31,7 @@ class Embeddings(nn.Module):
         if shared is None:
             self.tokens = nn.Embedding(config.vocabulary, config.width)
         else:
-            self.tokens = nn.Linear(shared, config.width, bias=config.bias)
+            self.tokens = Linear(shared, config.width, bias=config.bias)
         self.positions = nn.Embedding(config.learned_rows, config.width) if config.learned_rows else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = layer_norm(config) if config.embedding_norm else None
@@ -72,7 +73,7 @@ class Backbone(nn.Module):
         self.embeddings = Embeddings(config, shared)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = layer_norm(config) if config.norm == "pre" else None
-        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        self.pooler = Linear(config.width, config.width) if config.pooler else None
         relative = config.positions == "relative"
         self.relative = nn.Embedding(config.relative_buckets, config.heads) if relative else None
         with torch.device("cpu"):

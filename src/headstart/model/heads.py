@@ -33,6 +33,7 @@ from headstart.errors import ModelError
 from headstart.model.backbone import Backbone
 from headstart.model.layers import ACTIVATIONS, layer_norm
 from headstart.model.layout import Layout
+from headstart.model.linear import Linear
 from headstart.model.presets import generator_of
 
 
@@ -70,7 +71,7 @@ class TransformHead(VocabularyHead):
 
     def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__(config, bias=True)
-        self.dense = nn.Linear(width or config.width, config.width, bias=config.bias)
+        self.dense = Linear(width or config.width, config.width, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.norm = layer_norm(config)
 
@@ -113,9 +114,9 @@ class ReplacedHead(nn.Module):
 
     def __init__(self, config: ModelConfig, head: ReplacedConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.dense = Linear(config.width, config.width, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
-        self.out = nn.Linear(config.width, 1)
+        self.out = Linear(config.width, 1)
         self.generator = None if head.generator is None else Generator(config, head.generator)
 
     def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
@@ -128,7 +129,7 @@ class NextSentenceHead(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.out = nn.Linear(config.width, 2)
+        self.out = Linear(config.width, 2)
 
     def forward(self, x: Tensor, layout: Layout, backbone: Backbone) -> Tensor:
         """(…, D) → (S, 2)"""
@@ -155,9 +156,9 @@ class ClassifierHead(nn.Module):
         super().__init__()
         self.config = head
         fresh = head.pooler in ("tanh", "relu")
-        self.dense = nn.Linear(config.width, config.width) if fresh else None
+        self.dense = Linear(config.width, config.width) if fresh else None
         self.dropout = nn.Dropout(head.dropout)
-        self.out = nn.Linear(config.width, head.classes, bias=head.bias)
+        self.out = Linear(config.width, head.classes, bias=head.bias)
 
     def features(self, ids: Tensor, layout: Layout, segments: Tensor | None, backbone: Backbone) -> Tensor:
         """ids → (S, D): fixed while the backbone is frozen, so it can be computed once."""

@@ -11,6 +11,7 @@ from headstart.config import Activation, ModelConfig
 from headstart.model import gelu_triton, norm_triton
 from headstart.model.attention import Attention
 from headstart.model.layout import Layout
+from headstart.model.linear import Linear
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -34,8 +35,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = config.gated
         self.activation = ACTIVATIONS[config.activation]
-        self.up = nn.Linear(config.width, config.feed_forward * (2 if config.gated else 1), bias=config.bias)
-        self.down = nn.Linear(config.feed_forward, config.width, bias=config.bias)
+        self.up = Linear(config.width, config.feed_forward * (2 if config.gated else 1), bias=config.bias)
+        self.down = Linear(config.feed_forward, config.width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         fast = self.activation is F.gelu and gelu_triton.supports(x)

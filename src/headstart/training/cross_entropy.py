@@ -27,6 +27,7 @@ kernel of our own on a GPU (`cross_entropy_triton.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
+from headstart.model.linear import OneDnn, onednn_rows
 from headstart.training import cross_entropy_triton
 
 CHUNK = {"cpu": 512, "cuda": 4096}  # tokens, where it runs fast and the logits are still small
@@ -105,23 +107,33 @@ def _sum_and_gradients(
     features_grad = torch.empty_like(features) if needed[0] else None  # (M, D)
     w_grad = torch.zeros_like(w, dtype=exact) if needed[1] or needed[2] else None  # (V', D')
     buffer = w.new_empty(min(chunk, len(targets)), len(w))  # one for all chunks: their logits, then their gradients
-    for start in range(0, len(targets), chunk):
-        rows = slice(start, start + chunk)
+    for rows in _chunks(len(targets), chunk):
         x, y = F.pad(features[rows].to(multiply), (0, w.shape[1] - width)), targets[rows]  # (chunk, D')
         x[:, width] = 1
-        logits = torch.mm(x, w.T, out=buffer[: len(x)])  # (chunk, V')
+        with OneDnn(len(x)):
+            logits = torch.mm(x, w.T, out=buffer[: len(x)])  # (chunk, V')
         if not any(needed):
             total += _losses(logits, y, exact).sum()
             continue
         losses, gradients = _losses_and_gradients(logits, x, w, y, words, exact)  # (chunk,), (chunk, V')
         total += losses.sum()
-        if features_grad is not None:
-            features_grad[rows] = gradients @ w[:, :width]
-        if w_grad is not None:
-            _add_product(w_grad, gradients.T, x)
+        with OneDnn(len(x)):
+            if features_grad is not None:
+                features_grad[rows] = gradients @ w[:, :width]
+            if w_grad is not None:
+                _add_product(w_grad, gradients.T, x)
     weight_grad = w_grad[:words, :width].to(weight.dtype) if w_grad is not None and needed[1] else None
     bias_grad = w_grad[:words, width].to(bias.dtype) if w_grad is not None and bias is not None and needed[2] else None
     return total, (features_grad, weight_grad, bias_grad)
+
+
+def _chunks(tokens: int, chunk: int) -> Iterator[slice]:
+    """The tokens, `chunk` at a time; the rest in sizes that recur from batch to batch (see `model/linear.py`)."""
+    start = 0
+    while start < tokens:
+        size = min(chunk, onednn_rows(tokens - start) or tokens)
+        yield slice(start, start + size)
+        start += size
 
 
 def _weight_with_bias(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -89,17 +89,35 @@ class _Uncompiled(torch.optim.Optimizer):
 
 
 class AdamW(_Uncompiled, torch.optim.AdamW):
-    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU."""
+    """torch's AdamW in the form that updates all parameters in one pass, on a CPU as on a GPU.
+
+    A sparse gradient counts as the dense one that it stands for: rows without a gradient move by their momentum, and
+    decay. It is written into a tensor of zeros that is kept for it, of which only its rows are zeroed again.
+    """
 
     _torch_step = inspect.unwrap(torch.optim.AdamW.step)
 
     def __init__(self, groups: list[Group], settings: OptimizerSettings) -> None:
         betas, on_gpu = (settings.beta1, settings.beta2), groups[0]["params"][0].is_cuda
         super().__init__(groups, betas=betas, eps=settings.epsilon, fused=True, capturable=on_gpu)
+        self._zeros: dict[nn.Parameter, Tensor] = {}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        written = [(p.grad, self._make_dense(p)) for p in parameters if p.grad.is_sparse]
         self._torch_step()
+        for sparse, dense in written:
+            dense.index_fill_(0, sparse.indices()[0], 0.0)
+
+    def _make_dense(self, p: nn.Parameter) -> Tensor:
+        """Replace a sparse gradient of whole rows by a dense one, and return that."""
+        assert p.grad is not None
+        if p not in self._zeros:
+            self._zeros[p] = torch.zeros_like(p)
+        dense = self._zeros[p].index_copy_(0, p.grad.indices()[0], p.grad.values())
+        p.grad = dense
+        return dense
 
 
 # --- Muon, many matrices at once --------------------------------------------------------------------------------------

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.batches.batch import Batch, micro_batch, pad_batch, rng
 from headstart.errors import TrainingError
+from headstart.model.heads import ClassifierHead
 from headstart.model.layers import Layer
 from headstart.training import adamw_triton, cross_entropy_triton
 from headstart.training.adamw_triton import FusedAdamW
@@ -35,6 +36,7 @@ from headstart.training.moving_average import MovingAverage
 from headstart.training.optim import AdamW, Optimizers
 from headstart.training.settings import TrainingSettings
 from headstart.training.sharding import ParallelModel, total_norm
+from headstart.training.sparse_gradients import sparse_gradient
 from headstart.wording import reason
 
 WARMUP_STEPS = 1  # steps of one size before it is captured: kernels are chosen and compiled in them
@@ -101,18 +103,31 @@ class EagerStepper:
 
     def backward(self, part: Batch, counts: Tensor, weight: float = 1.0) -> Tensor:
         """Forward and backward over one micro-batch: the (parts,) of its loss, divided by the counts of the batch."""
-        with autocast(self.precision, self.device):
-            sums = self.loss_sums(part)
-        means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
-        # DDP and FSDP average gradients over processes. Ours must be summed: the counts are of the whole batch already.
-        loss = torch.stack(means).sum() * (weight * self.parallel_model.parallel.world_size)
-        if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
+        with sparse_gradient(self.sparse_embedding):
+            with autocast(self.precision, self.device):
+                sums = self.loss_sums(part)
+            means = [value / count for value, count in zip(sums.values(), counts, strict=True)]
+            # DDP and FSDP average gradients over processes. Ours must be summed: the counts are of the whole batch.
+            loss = torch.stack(means).sum() * (weight * self.parallel_model.parallel.world_size)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
         return torch.stack([mean.detach().double() for mean in means])
 
     def loss_sums(self, part: Batch) -> dict[str, Tensor]:
         sums: dict[str, Tensor] = self.parallel_model.module(part)
         return sums
+
+    @property
+    def sparse_embedding(self) -> nn.Embedding | None:
+        """The token embedding where its gradient is kept for the tokens of the batch alone, on a CPU.
+
+        A batch of eight sentences has 200 of the 30,000 rows of BERT's: to write zeros for all others, and to read them
+        for the norm, takes a tenth of a step. The loss of a language model gives every row a gradient.
+        """
+        model = self.parallel_model.model
+        tokens = model.backbone.embeddings.tokens
+        alone = self.device.type == "cpu" and self.parallel_model.parallel.world_size == 1
+        return tokens if alone and isinstance(model.head, ClassifierHead) and isinstance(tokens, nn.Embedding) else None
 
     def update(self, loss: Tensor) -> Tensor:
         """Clip and update; (parts + 1,): the loss and the gradient's norm.
@@ -129,6 +144,7 @@ class EagerStepper:
 
     def gradient_norm(self) -> Tensor:
         gradients = [p.grad for p in self.parallel_model.model.parameters() if p.grad is not None]
+        gradients = [gradient.values() if gradient.is_sparse else gradient for gradient in gradients]
         return total_norm(gradients, self.parallel_model.parallel)
 
     def update_weights(self, *, divide_by: Tensor, skip: Tensor) -> None:
