@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from headstart.config import ModelConfig
 from headstart.model import attention_triton, rotary_triton
+from headstart.model.dropout import dropout as drop
 from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.linear import Linear, linear
 from headstart.model.positions import rotate
@@ -129,8 +130,8 @@ def _one_by_one(
 
 
 def _with_dropout(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """The kernel's result with dropout, to the bit, in less time: the kernel also masks rows that have no key."""
-    return torch.bmm(F.dropout(torch.bmm(q, k.transpose(1, 2)).softmax(-1), dropout), v)
+    """The kernel's result with dropout, in less time: the kernel also masks rows that have no key."""
+    return torch.bmm(drop(torch.bmm(q, k.transpose(1, 2)).softmax(-1), dropout), v)
 
 
 def key_mask(layout: Layout, bias: Tensor | None) -> Tensor | None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headstart.config import ModelConfig
 from headstart.errors import ModelError
+from headstart.model.dropout import Dropout
 from headstart.model.layers import Layer, add_norm, layer_norm
 from headstart.model.layout import Cached, Layout
 from headstart.model.linear import Linear
@@ -35,7 +36,7 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(config.learned_rows, config.width) if config.learned_rows else None
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = layer_norm(config) if config.embedding_norm else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         with torch.device("cpu"):  # a real table even where the parameters are on the meta device
             sinusoids = sinusoidal(config.window, config.width) if config.positions == "sinusoidal" else None
         self.register_buffer("sinusoids", sinusoids, persistent=False)

@@ -31,6 +31,7 @@ from headstart.config import (
 )
 from headstart.errors import ModelError
 from headstart.model.backbone import Backbone
+from headstart.model.dropout import Dropout
 from headstart.model.layers import ACTIVATIONS, layer_norm
 from headstart.model.layout import Layout
 from headstart.model.linear import Linear
@@ -157,7 +158,7 @@ class ClassifierHead(nn.Module):
         self.config = head
         fresh = head.pooler in ("tanh", "relu")
         self.dense = Linear(config.width, config.width) if fresh else None
-        self.dropout = nn.Dropout(head.dropout)
+        self.dropout = Dropout(head.dropout)
         self.out = Linear(config.width, head.classes, bias=head.bias)
 
     def features(self, ids: Tensor, layout: Layout, segments: Tensor | None, backbone: Backbone) -> Tensor:

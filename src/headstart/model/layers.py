@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headstart.config import Activation, ModelConfig
 from headstart.model import gelu_triton, norm_triton
 from headstart.model.attention import Attention
+from headstart.model.dropout import Dropout
 from headstart.model.layout import Layout
 from headstart.model.linear import Linear
 
@@ -83,7 +84,7 @@ class Layer(nn.Module):
         self.attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,
