@@ -195,11 +195,38 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
         ({"objective": "masked", "detection_weight": 9.0}, "detection_weight is for the objective replaced"),
         ({"mask_rate_end": 0.1}, "mask_rate_end is for objectives with masks"),
         ({"objective": "masked", "mask_rate_end": 1.0}, "mask_rate_end is 1.0, and must be below 1"),
+        ({"window_start": 1}, "window_start is 1, and must be at least 2"),
+        (
+            {"objective": "masked+next-sentence", "window_start": 16},
+            "the pairs of masked\\+next-sentence are read whole",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together(world: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         settings(world, **changes)
+
+
+@pytest.mark.parametrize("objective", ["causal", "masked", "causal+masked", "replaced"])
+def test_windows_that_grow(world: Path, tmp_path: Path, objective: str) -> None:
+    """Short sequences are other ones to attend to, so the model learns otherwise; tokens and steps are the same."""
+    asked = settings(world, objective=objective, steps=6)
+    whole = pretrain(asked, tmp_path / "whole")
+    grown = pretrain(replace(asked, window_start=12), tmp_path / "grown")
+    assert grown["tokens"] == whole["tokens"]
+    first, second = (
+        [event.loss for event in RunFolder(tmp_path / name).events() if isinstance(event, Step)]
+        for name in ("whole", "grown")
+    )
+    assert first != second
+    assert grown["valid"]["loss"] > 0
+
+
+@pytest.mark.parametrize("window_start", [48, 400])
+def test_a_start_that_is_no_shorter_is_refused(world: Path, tmp_path: Path, window_start: int) -> None:
+    with pytest.raises(ConfigError, match=f"window_start is {window_start}, and sequences have 48 tokens at most"):
+        pretrain(settings(world, window_start=window_start), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_vocabulary_that_is_too_small_can_be_corrected(tmp_path: Path) -> None:

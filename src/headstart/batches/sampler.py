@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,14 @@ class RunLength:
 
     epochs: int = 1
     steps: int | None = None
+
+    def progress(self, steps_of: Callable[[int], int], epoch: int, step: int) -> float:
+        """How far through the run a step is, from 0, the first one, to 1, the last; `steps_of` says how many steps an
+        epoch has.
+        """
+        number = step + sum(map(steps_of, range(epoch)))
+        total = self.steps or sum(map(steps_of, range(self.epochs)))
+        return min(number / max(total - 1, 1), 1.0)
 
 
 @dataclass(frozen=True)
@@ -75,12 +84,8 @@ class BatchSampler:
         return self._steps[epoch]
 
     def progress(self, epoch: int, step: int) -> float:
-        """How far through the run a step is: from 0, the first step, to 1, the last; every evaluation is at the end."""
-        if self.evaluation:
-            return 1.0
-        number = step + sum(map(self.steps, range(epoch)))
-        total = self.run_length.steps or sum(map(self.steps, range(self.run_length.epochs)))
-        return min(number / max(total - 1, 1), 1.0)
+        """How far through the run a step is, from 0 to 1; every evaluation is at the end."""
+        return 1.0 if self.evaluation else self.run_length.progress(self.steps, epoch, step)
 
     def items(self, epoch: int, step: int) -> Ints:
         """The numbers of the items of a step."""

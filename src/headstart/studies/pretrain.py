@@ -13,6 +13,7 @@ import torch
 from headstart.bases import note_local
 from headstart.batches.batch import Batches, pick_window
 from headstart.batches.causal_masked import CausalMaskedBatches
+from headstart.batches.growing import GrowingBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
 from headstart.batches.masking import Masking
 from headstart.batches.replaced import ReplacedBatches
@@ -71,6 +72,9 @@ def pretrain(
     if tokenizer.fingerprint != store.tokenizer_fingerprint:
         Store.open(store.folder, tokenizer.fingerprint)  # says what differs
     window = pick_window(settings.window, model.config)
+    if settings.window_start is not None and settings.window_start >= window:
+        problem = f"window_start is {settings.window_start}, and sequences have {window} tokens at most: choose fewer"
+        raise ConfigError("pretrain", [problem])
     train = make_batches(settings, store.split("train"), tokenizer, window)
     documents = store.split("valid")
     scorer = _Validation(settings, documents, tokenizer, window) if len(documents) else None
@@ -172,6 +176,20 @@ def make_batches(
 
     `causal_share`: of the steps of causal+masked, where it is not that of the settings.
     """
+    batches = _whole_windows(settings, documents, tokenizer, window, evaluation, causal_share)
+    if evaluation or settings.window_start is None:
+        return batches
+    return GrowingBatches(batches, settings.window_start, RunLength(settings.epochs, settings.steps))
+
+
+def _whole_windows(
+    settings: PretrainSettings,
+    documents: Documents,
+    tokenizer: Tokenizer,
+    window: int,
+    evaluation: bool,
+    causal_share: float | None,
+) -> Batches:
     common: dict[str, Any] = {
         "window": window,
         "batch_size": settings.batch_size,

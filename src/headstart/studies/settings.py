@@ -264,6 +264,9 @@ class PretrainSettings(TrainingSettings):
         None, "The tokenizer folder; by default the one in the store or the model folder.", everyday=True
     )
     window: int | None = _text(None, "Tokens a sequence; by default what the model can take.", least=2, everyday=True)
+    window_start: int | None = _text(
+        None, "Tokens a sequence in the first half of the steps, such as a quarter; by default as many.", least=2
+    )
     across: bool = _text(False, "Causal: let a sequence reach over the edge of a document into the next.")
     mask_rate: float = _text(0.15, "Masked: share of the tokens to hide.", above=0, below=1)
     mask_rate_end: float | None = _text(
@@ -312,6 +315,8 @@ class PretrainSettings(TrainingSettings):
             )
         if value.get("mask_rate_end") is not None and value.get("objective") == "causal":
             yield "mask_rate_end is for objectives with masks, and causal has none: choose another, or leave it out"
+        if value.get("window_start") is not None and value.get("objective") == "masked+next-sentence":
+            yield "window_start cuts sequences, and the pairs of masked+next-sentence are read whole: leave it out"
         if value.get("causal_share") is not None and value.get("objective") != "causal+masked":
             yield "causal_share is for the objective causal+masked: add --objective causal+masked, or leave it out"
 
