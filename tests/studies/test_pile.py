@@ -253,6 +253,7 @@ def test_killed_at_every_stage_it_does_nothing_twice(place: Path, tmp_path: Path
     assert done.steps is not None
     assert done.pretraining == decision.pretraining
     assert done.steps == decision.pretraining["steps"]
+    assert done.pretraining["window_start"] == 32
     steps = [event.step for event in run.events() if isinstance(event, Step)]
     assert steps == list(range(1, done.steps + 1))
     assert (folder / TOKENS / "text.jsonl").stat().st_mtime_ns == text

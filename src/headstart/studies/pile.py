@@ -48,6 +48,7 @@ RECIPE: dict[str, Any] = {
     "model": "small",
     "mask_rate": 0.3,
     "window": WINDOW,
+    "window_start": 32,
     "optimizer": "muon",
     "lr": 2e-3,
     "warmup": 0.05,
