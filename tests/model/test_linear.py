@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -121,12 +122,26 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("reason", ["_is_amd", "_is_exact"])
+@pytest.mark.parametrize("reason", ["_is_zen5", "_is_exact"])
 def test_other_processors_keep_mkl(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     monkeypatch.setattr(module, reason, lambda: False)
     assert not onednn_is_faster()
     x, weight = torch.randn(64, 24), torch.randn(8, 24)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "expected"),
+    [("AuthenticAMD", 26, True), ("AuthenticAMD", 25, False), ("GenuineIntel", 26, False), ("AuthenticAMD", 6, False)],
+)
+def test_processors_by_vendor_and_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, family: int, expected: bool
+) -> None:
+    about = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 2\n"
+    monkeypatch.setattr(module, "CPUINFO", tmp_path / "cpuinfo")
+    assert not module._is_zen5()  # there is no such file
+    (tmp_path / "cpuinfo").write_text(about)
+    assert module._is_zen5() is expected
 
 
 @pytest.mark.usefixtures("fresh")
