@@ -288,7 +288,7 @@ def test_refit_trains_on_valid_too_and_says_of_valid_what_was_known_before(
     settings = FinetuneSettings(**given, init=str(base), epochs=3, lr=2e-3)
     plain = finetune(settings, tmp_path / "plain")
     refit = finetune(replace(settings, refit=True), tmp_path / "refit")
-    assert refit["valid"] == plain["valid"]
+    assert refit["valid"] == pytest.approx(plain["valid"], rel=1e-12)  # by way of the probabilities in its file
     assert refit["temperature"] == plain["temperature"]
     assert refit["rows"] == plain["rows"]
     rows = plain["rows"]["train"] + plain["rows"]["valid"]
