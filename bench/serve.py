@@ -132,7 +132,12 @@ async def _client(port: int, requests: Iterator[tuple[bytes, list[Any]]], load: 
 
 def _request(texts: list[str]) -> bytes:
     body = json.dumps({"texts": texts}).encode()
-    lines = ("POST /predict HTTP/1.1", "Host: bench", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    lines = (
+        "POST /predict HTTP/1.1",
+        "Host: 127.0.0.1",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
     return "\r\n".join((*lines, "", "")).encode() + body
 
 
