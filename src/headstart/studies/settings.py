@@ -265,7 +265,7 @@ class PretrainSettings(TrainingSettings):
     )
     window: int | None = _text(None, "Tokens a sequence; by default what the model can take.", least=2, everyday=True)
     window_start: int | None = _text(
-        None, "Tokens a sequence in the first half of the steps, such as a quarter; by default as many.", least=2
+        None, "Tokens a sequence in the first half of the steps, fewer than window; by default as many.", least=2
     )
     across: bool = _text(False, "Causal: let a sequence reach over the edge of a document into the next.")
     mask_rate: float = _text(0.15, "Masked: share of the tokens to hide.", above=0, below=1)

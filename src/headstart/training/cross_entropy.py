@@ -36,7 +36,7 @@ from torch import Tensor
 
 from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
-from headstart.model.linear import OneDnn, onednn_rows
+from headstart.model.linear import OneDnn, onednn_is_faster, onednn_rows
 from headstart.training import cross_entropy_triton
 
 CHUNK = {"cpu": 512, "cuda": 4096}  # tokens, where it runs fast and the logits are still small
@@ -107,7 +107,8 @@ def _sum_and_gradients(
     features_grad = torch.empty_like(features) if needed[0] else None  # (M, D)
     w_grad = torch.zeros_like(w, dtype=exact) if needed[1] or needed[2] else None  # (V', D')
     buffer = w.new_empty(min(chunk, len(targets)), len(w))  # one for all chunks: their logits, then their gradients
-    for rows in _chunks(len(targets), chunk):
+    recurring = features.device.type == "cpu" and onednn_is_faster()
+    for rows in _chunks(len(targets), chunk, recurring=recurring):
         x, y = F.pad(features[rows].to(multiply), (0, w.shape[1] - width)), targets[rows]  # (chunk, D')
         x[:, width] = 1
         with OneDnn(len(x)):
@@ -127,11 +128,16 @@ def _sum_and_gradients(
     return total, (features_grad, weight_grad, bias_grad)
 
 
-def _chunks(tokens: int, chunk: int) -> Iterator[slice]:
-    """The tokens, `chunk` at a time; the rest in sizes that recur from batch to batch (see `model/linear.py`)."""
+def _chunks(tokens: int, chunk: int, *, recurring: bool) -> Iterator[slice]:
+    """The tokens, `chunk` at a time; the rest with `recurring` in sizes that oneDNN has kernels for already.
+
+    >>> [[part.stop - part.start for part in _chunks(1300, 512, recurring=r)] for r in (False, True)]
+    [[512, 512, 276], [512, 512, 256, 16, 4]]
+    """
     start = 0
     while start < tokens:
-        size = min(chunk, onednn_rows(tokens - start) or tokens)
+        left = tokens - start
+        size = min(chunk, (onednn_rows(left) or left) if recurring else left)
         yield slice(start, start + size)
         start += size
 

@@ -122,7 +122,7 @@ class EagerStepper:
         """The token embedding where its gradient is kept for the tokens of the batch alone, on a CPU.
 
         A batch of eight sentences has 200 of the 30,000 rows of BERT's: to write zeros for all others, and to read them
-        for the norm, takes a tenth of a step. The loss of a language model gives every row a gradient.
+        for the norm, takes a fortieth of a step. The loss of a language model gives every row a gradient.
         """
         model = self.parallel_model.model
         tokens = model.backbone.embeddings.tokens
