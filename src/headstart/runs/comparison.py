@@ -11,7 +11,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.wording import parts_of, plain_text, two_digits
 
 ALPHA = 0.05  # a p-value below it is significant
-Mode = Literal["scratch", "frozen", "full", "contrastive", "full+self", "baseline", "ensemble"]
+Mode = Literal["scratch", "frozen", "full", "contrastive", "full+self", "full+teacher", "baseline", "ensemble"]
 Decision = Literal["better", "worse", "equivalent", "undecided"]
 COSTS = {"seconds": "train s", "milliseconds": "ms/text", "megabytes": "MB"}  # columns of a table
 OPPOSITE: dict[Decision, Decision] = {"better": "worse", "worse": "better"}

@@ -30,7 +30,12 @@ def arm_title(mode: str, base: str | None = None, kind: str | None = None, *, tr
     if mode == "ensemble":
         return "Ensemble with the linear model"
     frozen = "New head on frozen" if trained_head else "Linear probe on"
-    beginnings = {"full": "Fine-tuned from", "full+self": "Self-trained from", "contrastive": "Contrastive from"}
+    beginnings = {
+        "full": "Fine-tuned from",
+        "full+self": "Self-trained from",
+        "full+teacher": "Distilled into",
+        "contrastive": "Contrastive from",
+    }
     beginning = {**beginnings, "frozen": frozen}.get(mode)
     return "Trained from scratch" if beginning is None or base is None else f"{beginning} {base}"
 
@@ -54,11 +59,11 @@ def run_title(settings: Mapping[str, Any], labels: int | None = None) -> str:
 
 
 def arm_mode(settings: Mapping[str, Any]) -> str:
-    """The mode of the arm that a run is of, by its settings; with unlabelled texts it is another than without."""
+    """The mode of the arm that a run is of, by its settings; with a teacher or unlabelled texts it is another."""
     if settings.get("study") not in (None, "finetune"):
         return str(settings["study"])
     mode = str(settings["mode"])
-    return f"{mode}+self" if "unlabelled" in settings else mode
+    return f"{mode}+teacher" if "teacher" in settings else f"{mode}+self" if "unlabelled" in settings else mode
 
 
 def folder_title(folder: Path) -> str | None:

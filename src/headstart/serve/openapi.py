@@ -88,7 +88,7 @@ class Accuracy(BaseModel):
 
 class Arm(BaseModel):
     name: str
-    mode: Literal["scratch", "frozen", "full", "contrastive", "full+self", "baseline"]
+    mode: Literal["scratch", "frozen", "full", "contrastive", "full+self", "full+teacher", "baseline"]
     title: str
     run: str = Field(description="The run that answers: the first seed whose model was kept.")
     accuracy: Accuracy | None

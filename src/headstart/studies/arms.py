@@ -18,14 +18,14 @@ from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
 from headstart.studies.baselines import KINDS
-from headstart.studies.contrasts import SELF_TRAINED
+from headstart.studies.contrasts import DISTILLED, SELF_TRAINED, STUDENTS
 from headstart.studies.finetune import build_classifier, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, UNLABELLED, CompareSettings, FinetuneSettings, LabelledSettings
 from headstart.studies.splits import train_tokenizer_on
 
-MODES: tuple[Mode, ...] = ("scratch", "frozen", "contrastive", "full", SELF_TRAINED)
+MODES: tuple[Mode, ...] = ("scratch", "frozen", "contrastive", "full", *STUDENTS)
 PRESET = "small"  # what is trained from scratch where no base is named
 TOKENIZER = "tokenizer"  # in the study folder, where it was trained on the labelled texts
 SAME_FOR_ALL = ("init", "mode", "labels", "seed", "epochs", "steps", "batch_size", "tokens")  # the arms train equally
@@ -102,6 +102,10 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
             problems.append(f"arm {word!r}: {did_you_mean(name, MODES)} (the baselines are always there)")
         elif mode == SELF_TRAINED and settings.unlabelled is None:
             problems.append(f"arm {word!r} learns from texts without labels: name a file of them with --unlabelled")
+        elif mode == DISTILLED and not settings.teacher:
+            problems.append(f"arm {word!r} learns from another classifier: name its run folder with --teacher")
+        elif mode == SELF_TRAINED and settings.teacher:
+            problems.append(f"arm {word!r} is its own teacher, and another is given: leave the arm or --teacher out")
         elif colon and base not in bases:
             problems.append(f"arm {word!r}: no base is named {base!r}: {did_you_mean(base, bases)}")
         else:
@@ -110,8 +114,10 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
                 problems.append(f"arm {word!r} needs a model folder: {base or ', '.join(bases)} is without weights")
             for each in possible:
                 chosen.setdefault((mode, bases[each].architecture if mode == "scratch" else each), (mode, each))
-    if settings.unlabelled is not None and not problems and not any(mode == SELF_TRAINED for mode, _ in chosen):
-        problems.append("--unlabelled is for the arm full, and it is not among them: add full, or a base with --init")
+    if not problems and not any(mode in STUDENTS for mode, _ in chosen):
+        given = (name for name in ("unlabelled", "teacher") if getattr(settings, name))
+        not_there = "is for the arm full, and it is not among them: add full, or a base with --init"
+        problems += [f"--{name} {not_there}" for name in given]
     if problems:
         raise ConfigError("arms", problems)
     modes = [mode for mode, _ in chosen.values()]
@@ -124,21 +130,21 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
 
 
 def _arm_words(settings: CompareSettings) -> list[str]:
-    """As they were given; with unlabelled texts, each `full` is there with self-training and without."""
+    """As they were given; with unlabelled texts or teachers, each `full` is there with its student and without."""
     words = [word.strip() for word in settings.arms.split(",")]
-    if settings.unlabelled is not None:
-        pairs = [_with_and_without(word) for word in words]
+    if settings.teacher or settings.unlabelled is not None:
+        pairs = [_with_student(word, DISTILLED if settings.teacher else SELF_TRAINED) for word in words]
         words = [word for pair in pairs for word in pair]
     return list(dict.fromkeys(words))
 
 
-def _with_and_without(word: str) -> tuple[str, ...]:
+def _with_student(word: str, student: Mode) -> tuple[str, ...]:
     """
-    >>> _with_and_without("full:causal"), _with_and_without("frozen")
+    >>> _with_student("full:causal", "full+self"), _with_student("frozen", "full+self")
     (('full:causal', 'full+self:causal'), ('frozen',))
     """
     name, colon, base = word.partition(":")
-    return (f"full{colon}{base}", f"{SELF_TRAINED}{colon}{base}") if name in ("full", SELF_TRAINED) else (word,)
+    return (f"full{colon}{base}", f"{student}{colon}{base}") if name in ("full", student) else (word,)
 
 
 def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base]) -> FinetuneSettings:
@@ -146,9 +152,9 @@ def arm_settings(settings: CompareSettings, arm: Arm, bases: Mapping[str, Base])
     assert arm.base is not None
     given = settings.to_mapping()
     known = {f.name for f in fields(LabelledSettings)}
-    left_out = () if arm.mode == SELF_TRAINED else UNLABELLED
+    left_out = () if arm.mode in STUDENTS else UNLABELLED
     common = {name: value for name, value in given.items() if name in known and name not in left_out}
-    mode = "full" if arm.mode == SELF_TRAINED else arm.mode
+    mode = "full" if arm.mode in STUDENTS else arm.mode
     own = read_pairs(getattr(settings, mode) or (), f"--{mode}")
     if arm.mode != "frozen" or common.get("frozen_head") == "trained":  # which is what a run does unasked
         common.pop("frozen_head", None)

@@ -28,8 +28,9 @@ from headstart.runs.comparison import Comparison
 from headstart.runs.study import StudyData, StudyFolder
 from headstart.studies.arms import TOKENIZER, Base, arm_settings, check_arms, choose_arms, open_bases, without_base
 from headstart.studies.bases import with_shipped_base
-from headstart.studies.contrasts import SELF_TRAINED
-from headstart.studies.fingerprints import split_fingerprints
+from headstart.studies.contrasts import STUDENTS
+from headstart.studies.distillation import check_teachers, teacher_fingerprints
+from headstart.studies.fingerprints import settings_key, split_fingerprints
 from headstart.studies.folds import choose_folds
 from headstart.studies.gpu_sharing import Sharing, starting_to_share
 from headstart.studies.outcomes import Arm
@@ -94,6 +95,7 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     _check_folder(folder, fingerprints)
     settings = _as_begun(settings, folder)
     unlabelled = None if settings.unlabelled is None else unlabelled_texts(settings, splits, log)
+    check_teachers(settings.teacher or (), splits, log)
     if settings.pile:
         check_pile(settings, folder)
         _write_folder(folder, settings, splits, leaked, fingerprints)  # killed from here on, it goes on in this folder
@@ -105,7 +107,11 @@ def open_study(settings: CompareSettings, out: str | Path, *, log: Log = lambda 
     check_arms(settings, arms, bases, len(train.class_names))
     _write_folder(folder, settings, splits, leaked, fingerprints)
     log(f"study folder: {folder}")
-    read = fingerprints if unlabelled is None else {**fingerprints, **split_fingerprints({"unlabelled": unlabelled})}
+    read = dict(fingerprints)
+    if unlabelled is not None:
+        read |= split_fingerprints({"unlabelled": unlabelled})
+    if settings.teacher:
+        read["teacher"] = settings_key(teacher_fingerprints(settings.teacher))
     return Study(
         settings,
         folder,
@@ -135,7 +141,7 @@ def _searches(
     folds = choose_folds(splits["train"], splits["valid"])
     given = given_settings(settings)
     for arm in arms:
-        if arm.mode == SELF_TRAINED or (arm.mode == "frozen" and settings.frozen_head != "trained"):
+        if arm.mode in STUDENTS or (arm.mode == "frozen" and settings.frozen_head != "trained"):
             continue
         assert arm.base is not None
         base = bases[arm.base]

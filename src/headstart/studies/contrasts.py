@@ -1,9 +1,9 @@
 """Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at.
 
 The primary questions are what the comparison is made for: is the best pretrained arm better than the same model from
-scratch, and than the linear model? Where unlabelled texts were given: is self-training on them better than none? Every
-other pair is secondary. Each of the two families is corrected for its own number of questions, so that no secondary
-pair makes a primary question harder to decide.
+scratch, and than the linear model? Where unlabelled texts or teachers were given: is the student better than `full`?
+Every other pair is secondary. Each of the two families is corrected for its own number of questions, so that no
+secondary pair makes a primary question harder to decide.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from headstart.runs.comparison import ALPHA, ArmResult, DifferenceResult, Estima
 
 PRETRAINED: Final = ("full", "frozen", "contrastive")
 SELF_TRAINED: Final = "full+self"
+DISTILLED: Final = "full+teacher"
+STUDENTS: Final = (SELF_TRAINED, DISTILLED)  # `full` with more than labels: unlabelled texts, teachers
 Pair = tuple[str, str]  # (arm, minus arm)
 
 
@@ -64,7 +66,7 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
     neural = _best_on_valid([arm for arm in arms if arm.trained])
     linear = named.get("tfidf")
     ensembles = tuple(arm for arm in arms if arm.mode == "ensemble")
-    primary = (*_primary(arms, linear), *self_training_pairs(arms))
+    primary = (*_primary(arms, linear), *student_pairs(arms))
     wanted = [
         *primary,
         *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
@@ -105,9 +107,9 @@ def _primary(arms: Sequence[ArmResult], linear: ArmResult | None) -> Iterator[Pa
         yield best.name, linear.name
 
 
-def self_training_pairs(arms: Sequence[ArmResult]) -> Iterator[Pair]:
-    """Each arm with unlabelled texts, and the same without."""
-    for arm in (arm for arm in arms if arm.mode == SELF_TRAINED):
+def student_pairs(arms: Sequence[ArmResult]) -> Iterator[Pair]:
+    """Each arm with unlabelled texts or teachers, and the same without."""
+    for arm in (arm for arm in arms if arm.mode in STUDENTS):
         yield from ((arm.name, other.name) for other in arms if other.mode == "full" and other.base == arm.base)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 SHORT = 2  # epochs of a short trial
 SHARE = 0.85  # of the time that may be planned for: trials differ in length
-STUDENTS = 2  # in self-training, about, and what comes before it
+STUDENTS = 2  # in self-training, about, after its teacher, and what comes before it
 LINEAR_SECONDS = 120.0  # that a linear model takes at most, while it is not known
 LINEAR_SHARE = 0.25  # of the time that is left, after which the search of a linear model takes the best so far
 IMPROVEMENT = 0.01  # of accuracy: where twice the epochs bring as much, more of them are tried
@@ -54,16 +54,18 @@ class RunsAhead:
     shares: tuple[float, ...] = (1.0,)  # of the largest budget
     least_epochs: float = 0.0  # of a run, in epochs on the largest budget
     at_most_largest: bool = False  # whether no run is longer than that on the largest budget
-    self_training: float = 0.0  # arms with it for each arm that is searched
-    self_epochs: float = 0.0  # over the unlabelled texts, in epochs on the largest budget
+    student_arms: float = 0.0  # for each arm that is searched
+    own_teacher: bool = True  # whether a run of theirs trains its teacher first, as in self-training
+    student_epochs: float = 0.0  # over the unlabelled texts, in epochs on the largest budget
 
     def epochs(self, effort: Effort) -> float:
         most = effort.most_epochs
         least = min(self.least_epochs, most) if self.at_most_largest else self.least_epochs
         own = [max(share * most, least) for share in self.shares]
-        # A run with self-training is a teacher, and students that train for as long or read all texts a few times.
-        more = [epochs + STUDENTS * max(epochs, self.self_epochs) for epochs in own]
-        return self.seeds * (sum(own) + self.self_training * sum(more))
+        # A student trains for as long as its teacher, or reads all texts a few times.
+        student = [max(epochs, self.student_epochs) for epochs in own]
+        more = sum(own) + STUDENTS * sum(student) if self.own_teacher else sum(student)
+        return self.seeds * (sum(own) + self.student_arms * more)
 
 
 QUICK = (

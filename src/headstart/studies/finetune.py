@@ -37,18 +37,20 @@ from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
+from headstart.studies.distillation import check_teachers, student_settings, teach, teacher_fingerprints
+from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.probe import fit_head, fit_probe
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
-from headstart.studies.unlabelled import unlabelled_texts
+from headstart.studies.unlabelled import not_in, unlabelled_texts
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.driver import Run, count_parameters, open_run, training_manifest, training_result
 from headstart.training.hardware import pick_device, pick_precision
 from headstart.training.inference import classify, frozen_features
 from headstart.training.loop import Loop
-from headstart.training.objectives import Classification, Contrastive, FrozenClassification, Objective
+from headstart.training.objectives import Classification, Contrastive, Distillation, FrozenClassification, Objective
 
-STAGES = "self-training"  # in the folder of a run with unlabelled texts, while it is in progress
+STAGES = "self-training"  # in the folder of a run with unlabelled texts or teachers, while it is in progress
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def finetune(
     *,
     splits: Mapping[str, Examples] | None = None,
     unlabelled: Examples | None = None,
+    teachers_answers: Path | None = None,
     base: Checkpoint | None = None,
     resume: bool = False,
     keep_model: bool = True,
@@ -91,7 +94,7 @@ def finetune(
     """Run it, write the run folder (with the weights, if `keep_model`), and return what `result.json` holds.
 
     `splits` and `unlabelled` are the texts and `base` is what `open_base` gives, where they are read already; none of
-    them is changed.
+    them is changed. `teachers_answers` is a folder that runs of a study share, whose teachers are checked already.
     """
     device = pick_device(settings.device, parallel)
     if settings.mode == "contrastive" and parallel.world_size > 1:
@@ -112,6 +115,9 @@ def finetune(
     if settings.unlabelled is not None and unlabelled is None:
         splits = read_splits(settings, log) if splits is None else splits
         unlabelled = unlabelled_texts(settings, splits, log)
+    if settings.teacher and teachers_answers is None:
+        splits = read_splits(settings, log) if splits is None else splits
+        check_teachers(settings.teacher, {**splits, "train": _drawn(splits["train"], settings)}, log)
     data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
     parallel.require_same("data", str(data.fingerprint()))
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
@@ -121,7 +127,10 @@ def finetune(
         log(f"run folder: {run.path}")
         # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
         precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
-        if unlabelled is not None:
+        if settings.teacher:
+            shared = teachers_answers or run.path / STAGES
+            ended = _distil(run, data, unlabelled, settings, base, device, precision, shared, on_event, log)
+        elif unlabelled is not None:
             ended = _self_train(run, data, unlabelled, settings, base, precision, on_event, log)
         else:
             model = build_classifier(base.model, settings, len(data.class_names)).to(device)
@@ -140,9 +149,54 @@ def finetune(
             _write_prediction_files(run.path, predictions)
         checkpoint = Checkpoint(ended.model.cpu(), data.class_names, base.tokenizer, result["temperature"])
         run.finish(checkpoint if keep_model else None, result, manifest, predictions)
-        if unlabelled is not None and parallel.is_main:
+        if (settings.teacher or unlabelled is not None) and parallel.is_main:
             shutil.rmtree(run.path / STAGES, ignore_errors=True)
         return result
+
+
+def _distil(
+    run: Run,
+    data: Data,
+    unlabelled: Examples | None,
+    settings: FinetuneSettings,
+    base: Checkpoint,
+    device: torch.device,
+    precision: torch.dtype,
+    teachers_answers: Path,
+    on_event: OnEvent | None,
+    log: Callable[[str], None],
+) -> Ended:
+    """Train a student on what its teachers answer; test and valid are as in every run."""
+    assert settings.teacher is not None
+    assert base.tokenizer is not None
+    train = data.examples["train"]
+    more = None if unlabelled is None else not_in(unlabelled, train)
+    lesson = teach(
+        settings.teacher, train, more, data.class_names, device, precision, run.parallel, teachers_answers, log
+    )
+    window = pick_window(settings.window, base.model.config)
+    encoded = EncodedExamples.of(lesson.examples, base.tokenizer, data.class_names, window)
+    student_data = replace(data, encoded={**data.encoded, "train": encoded})
+    rows = len(lesson.examples.rows)
+    ended = _train(
+        run,
+        build_classifier(base.model, settings, len(data.class_names)).to(device),
+        student_data,
+        student_settings(settings, len(train.rows), rows),
+        precision,
+        base.tokenizer,
+        on_event,
+        log,
+        targets=torch.from_numpy(lesson.targets).float().to(device),
+    )
+    pairs = zip(settings.teacher, teacher_fingerprints(settings.teacher), strict=True)
+    about = {"teachers": [{"folder": a, "fingerprint": b} for a, b in pairs], "texts": rows - len(train.rows)}
+    prints = {} if unlabelled is None else split_fingerprints({"unlabelled": unlabelled})
+    return replace(
+        ended,
+        result={**ended.result, "distillation": about},
+        manifest={**ended.manifest, "data": {**data.fingerprint(), **prints}},
+    )
 
 
 def _self_train(run: Run, *arguments: Any) -> Ended:
@@ -193,10 +247,11 @@ def _train(
     tokenizer: Tokenizer,
     on_event: OnEvent | None,
     log: Callable[[str], None],
-    held_out: RunFolder | None,
+    held_out: RunFolder | None = None,
+    targets: torch.Tensor | None = None,
 ) -> Ended:
     """Train by steps: everything, the head on the features of a frozen backbone, or the backbone without its head,
-    which is then fitted to it. `held_out` is the run before a refit.
+    which is then fitted to it. `held_out` is the run before a refit, `targets` (rows, C) are what teachers answered.
     """
     frozen, parallel = settings.mode == "frozen", run.parallel
     features = {
@@ -219,7 +274,7 @@ def _train(
         evaluated[loop.step] = predict_valid(model)
         return score(evaluated[loop.step], data.encoded["valid"].labels)
 
-    objective, batches = _objective(settings, data, features), _batches(settings, data, tokenizer)
+    objective, batches = _objective(settings, data, features, targets), _batches(settings, data, tokenizer)
     loop = Loop(model, objective, batches, settings, validate, "accuracy", precision, parallel)
     run.train(loop, on_event=on_event, log=log)
     model = loop.parallel_model.unwrapped()
@@ -273,8 +328,7 @@ def load_data(
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
     examples = dict(read_splits(settings, log) if splits is None else splits)
     class_names = examples["train"].class_names
-    if settings.labels is not None:
-        examples["train"] = draw_budget(examples["train"], settings.labels, settings.seed)
+    examples["train"] = _drawn(examples["train"], settings)
     encoded, seconds = {}, {}
     for name, texts in examples.items():
         began = time.perf_counter()
@@ -283,6 +337,11 @@ def load_data(
         if part.truncated:
             log(f"{name}: {part.truncated} of {len(part)} texts are longer than {window} tokens and were cut")
     return Data(examples, encoded, class_names, seconds)
+
+
+def _drawn(train: Examples, settings: FinetuneSettings) -> Examples:
+    """The training texts of a label budget; all of them, where there is none."""
+    return train if settings.labels is None else draw_budget(train, settings.labels, settings.seed)
 
 
 def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
@@ -330,7 +389,11 @@ def open_base(init: str, tokenizer_path: str | None, mode: str) -> Checkpoint:
     return Checkpoint(checkpoint.model, tokenizer=tokenizer)
 
 
-def _objective(settings: FinetuneSettings, data: Data, features: Mapping[str, torch.Tensor]) -> Objective:
+def _objective(
+    settings: FinetuneSettings, data: Data, features: Mapping[str, torch.Tensor], targets: torch.Tensor | None
+) -> Objective:
+    if targets is not None:
+        return Distillation(targets=targets)
     weights = None
     if settings.balanced:
         counts = np.bincount(data.encoded["train"].labels, minlength=len(data.class_names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
-from headstart.studies.contrasts import SELF_TRAINED, BaseArms, Contrasts
+from headstart.studies.contrasts import DISTILLED, STUDENTS, BaseArms, Contrasts
 from headstart.studies.words import accuracy, base_name, capitalized, interval, points, signed, size
 from headstart.wording import listed
 
@@ -24,10 +24,15 @@ def pretraining_gain(comparison: Comparison, contrasts: Contrasts) -> Iterator[s
         for arms in contrasts.bases:
             yield _gain(comparison, contrasts, arms)
     yield from _competing_bases(comparison, contrasts)
-    yield from _self_training(comparison, contrasts)
+    yield from _student_gains(comparison, contrasts)
 
 
-def self_training_of(arm: ArmResult, contrasts: Contrasts) -> str:
+def method_of(arm: ArmResult, contrasts: Contrasts) -> str:
+    """What an arm does beside learning from labels."""
+    if arm.mode == DISTILLED:
+        return "the teacher" if len(contrasts.bases) == 1 else f"the teacher of {base_name(arm)}"
+    if arm.mode not in STUDENTS:
+        return pretraining_of(arm, contrasts)
     what = "self-training on the unlabelled texts"
     return what if len(contrasts.bases) == 1 else f"{what} from {base_name(arm)}"
 
@@ -92,12 +97,12 @@ def _cut_short(improving: Sequence[ArmResult]) -> Iterator[str]:
         yield f"{names} {were} still improving with more epochs: --tune thorough and more --minutes train longer."
 
 
-def _self_training(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
+def _student_gains(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     for name, other in contrasts.primary:
         arm, difference = comparison.arm(name), comparison.difference(name, other)
-        if arm.mode == SELF_TRAINED and difference is not None:
+        if arm.mode in STUDENTS and difference is not None:
             levels = f"{accuracy(arm)} with it, {accuracy(comparison.arm(other))} without"
-            yield effect(capitalized(self_training_of(arm, contrasts)), difference, levels, comparison.matters)
+            yield effect(capitalized(method_of(arm, contrasts)), difference, levels, comparison.matters)
 
 
 def _test_accuracy(arm: ArmResult) -> float:

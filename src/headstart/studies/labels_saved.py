@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from headstart.runs.comparison import Comparison, WorthResult
-from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
-from headstart.studies.gain import effect, pretraining_of, self_training_of
+from headstart.studies.contrasts import PRETRAINED, STUDENTS, Contrasts
+from headstart.studies.gain import effect, method_of
 from headstart.studies.words import accuracy, arm_name, base_name, signed
 from headstart.wording import listed, plural
 
@@ -20,10 +20,10 @@ def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
         sentences: list[str] = []
         for difference in (each for each in comparison.curve_differences if each.budget == budget):
             arm, reference = comparison.arm(difference.arm), comparison.arm(difference.reference)
-            if arm.mode == SELF_TRAINED or (arm.mode in PRETRAINED and reference.mode == "scratch"):
+            if arm.mode in STUDENTS or (arm.mode in PRETRAINED and reference.mode == "scratch"):
                 levels = f"{level[arm.name]} with it, {level[reference.name]} without"
-                what = (self_training_of if arm.mode == SELF_TRAINED else pretraining_of)(arm, contrasts)
-                sentences.append(effect(f"With {labels} {what}", difference, levels, comparison.matters))
+                what = f"With {labels} {method_of(arm, contrasts)}"
+                sentences.append(effect(what, difference, levels, comparison.matters))
                 continue
             if not sentences:
                 sentences.append(f"With {labels} {arm_name(arm, contrasts)} reaches {level[arm.name]}.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
 from headstart.studies import looks
-from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
+from headstart.studies.contrasts import DISTILLED, PRETRAINED, STUDENTS, Contrasts
 from headstart.studies.plan import study_needed
 from headstart.studies.words import arm_name, points
 from headstart.wording import listed, plural
@@ -22,7 +22,7 @@ def open_questions(comparison: Comparison, contrasts: Contrasts) -> Iterator[str
     questions = [_question(comparison, contrasts, each) for each in differences]
     yield f"**Still open: {listed(questions)}.**"
     arms = [comparison.arm(name) for each in differences for name in (each.arm, each.reference)]
-    if any(arm.mode in ("full", "contrastive", SELF_TRAINED, "scratch") and len(arm.runs) == 1 for arm in arms):
+    if any(arm.mode in ("full", "contrastive", *STUDENTS, "scratch") and len(arm.runs) == 1 for arm in arms):
         yield "What would settle it is not known with one seed: use at least 3."
         return
     yield _needed(comparison, differences, arms)
@@ -34,8 +34,8 @@ def _question(comparison: Comparison, contrasts: Contrasts, difference: Differen
     arm, reference = comparison.arm(difference.arm), comparison.arm(difference.reference)
     if arm.mode in PRETRAINED and reference.mode == "scratch":
         return "whether pretraining helps"
-    if arm.mode == SELF_TRAINED and reference.mode == "full":
-        return "whether self-training helps"
+    if arm.mode in STUDENTS and reference.mode == "full":
+        return f"whether {'the teacher' if arm.mode == DISTILLED else 'self-training'} helps"
     return f"whether {arm_name(arm, contrasts)} does better than {arm_name(reference, contrasts)}"
 
 

@@ -29,7 +29,7 @@ from headstart.runs.run import RunFolder
 from headstart.runs.titles import arm_mode
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import statistics
-from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts, choose_contrasts
+from headstart.studies.contrasts import PRETRAINED, STUDENTS, Contrasts, choose_contrasts
 from headstart.studies.differences import compare_pairs
 from headstart.studies.scores import scores
 from headstart.studies.statistics import ArmPredictions
@@ -49,8 +49,8 @@ class Arm:
 
     @property
     def searched(self) -> str:
-        """The arm whose settings it has: self-training is not searched, and has those of the same arm without."""
-        return self.name.replace(SELF_TRAINED, "full", 1) if self.mode == SELF_TRAINED else self.name
+        """The arm whose settings it has: students are not searched, and have those of the same arm without."""
+        return self.name.replace(self.mode, "full", 1) if self.mode in STUDENTS else self.name
 
 
 ArmBudget = tuple[Arm, int]  # an arm, and how many labelled texts it learned from
@@ -259,7 +259,7 @@ def _degenerate(test: Predictions) -> str | None:
 
 def _usual_reference(arms: Sequence[ArmResult]) -> str:
     """Scratch where there is one; else the first that was trained; else the first."""
-    order = {"scratch": 0, **dict.fromkeys(PRETRAINED, 1), SELF_TRAINED: 2, "baseline": 3, "ensemble": 4}
+    order = {"scratch": 0, **dict.fromkeys(PRETRAINED, 1), **dict.fromkeys(STUDENTS, 2), "baseline": 3, "ensemble": 4}
     return min(arms, key=lambda arm: order[arm.mode]).name
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from headstart.errors import DataError
 from headstart.runs.comparison import ALPHA, ArmResult, Comparison, Components
+from headstart.studies.contrasts import STUDENTS
 from headstart.studies.looks import LAST_ALPHA, LOOKS
 from headstart.studies.statistics import expected_mean
 
@@ -144,4 +145,4 @@ def _measured_components(pilot: Comparison, name: str) -> dict[tuple[str, str], 
 
 
 def _has_unknown_spread(arm: ArmResult) -> bool:
-    return arm.mode in ("full", "full+self", "scratch") and len(arm.runs) == 1
+    return arm.mode in ("full", *STUDENTS, "scratch") and len(arm.runs) == 1

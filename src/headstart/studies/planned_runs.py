@@ -15,10 +15,10 @@ from headstart.reading.examples import Examples
 from headstart.runs.run import RunFolder
 from headstart.studies.arms import Base, arm_settings
 from headstart.studies.baselines import KINDS
-from headstart.studies.contrasts import SELF_TRAINED
+from headstart.studies.contrasts import STUDENTS
 from headstart.studies.fingerprints import settings_key
 from headstart.studies.outcomes import Arm
-from headstart.studies.settings import DATA, ENOUGH_STEPS, CompareSettings, LabelledSettings
+from headstart.studies.settings import DATA, ENOUGH_STEPS, UNLABELLED, CompareSettings, LabelledSettings
 from headstart.studies.splits import draw_budget
 
 
@@ -97,9 +97,9 @@ def plan_runs(
     """The baselines, which take seconds, then seed by seed, so that early runs can be compared already.
 
     `tuned` has the settings that were chosen for arms, by their names. `fingerprints` are of the splits, and of the
-    unlabelled texts, where there are some, which the arms without self-training do not read.
+    unlabelled texts and the teachers, where there are some, which are nothing to arms without students.
     """
-    labelled = {name: value for name, value in fingerprints.items() if name != "unlabelled"}
+    labelled = {name: value for name, value in fingerprints.items() if name not in UNLABELLED}
     given = settings.to_mapping()
     data = {name: given[name] for name in DATA if name in given}
     refit = {"refit": True} if settings.refit else {}  # of all labels: a label budget stays what it is
@@ -109,7 +109,7 @@ def plan_runs(
     def planned(arm: Arm, budget: int, seed: int | None, values: dict[str, Any], keep: bool = False) -> PlannedRun:
         base = None if arm.base is None else bases[arm.base].fingerprint
         name = "-".join([arm.name.replace(":", "-"), str(budget), *([] if seed is None else [f"seed{seed}"])])
-        key = settings_key([values, fingerprints if arm.mode == SELF_TRAINED else labelled, base])
+        key = settings_key([values, fingerprints if arm.mode in STUDENTS else labelled, base])
         return PlannedRun(arm, budget, seed, values, folder / "runs" / f"{name}-{key}", keep)
 
     def kept(seed: int) -> bool:

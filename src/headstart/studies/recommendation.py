@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.runs.comparison import ArmResult, Comparison, valid_accuracy
-from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED
+from headstart.studies.contrasts import PRETRAINED, STUDENTS
 
 SAME_COST = 1.5  # times as long to train is no difference: another machine, or another day, may turn it round
 LIKELY = 0.95  # the probability of being better from which an arm is taken though it costs more
 # Of cost, where it was not measured.
-ORDER = {"baseline": 0, "frozen": 1, "scratch": 2, "full": 2, "contrastive": 2, "ensemble": 3, SELF_TRAINED: 3}
+ORDER = {
+    "baseline": 0,
+    "frozen": 1,
+    "scratch": 2,
+    "full": 2,
+    "contrastive": 2,
+    "ensemble": 3,
+    **dict.fromkeys(STUDENTS, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ def _probably_better(comparison: Comparison, best: ArmResult, eligible: Sequence
 def _others(arms: Sequence[ArmResult], best: ArmResult) -> list[ArmResult]:
     """What to name beside the best: of a pretrained arm not scratch, which has a paragraph of its own, if possible."""
     others = [arm for arm in arms if arm is not best]
-    return [arm for arm in others if best.mode not in (*PRETRAINED, SELF_TRAINED) or arm.mode != "scratch"] or others
+    return [arm for arm in others if best.mode not in (*PRETRAINED, *STUDENTS) or arm.mode != "scratch"] or others
 
 
 def _rival(

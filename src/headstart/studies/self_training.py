@@ -16,7 +16,6 @@ settings: an unlabelled file that changed begins anew.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +38,7 @@ from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.run import EVENTS, RunFolder
 from headstart.studies.corpus import write_texts
+from headstart.studies.distillation import student_settings
 from headstart.studies.finetune import STAGES, Data, Ended, finetune, open_base, predict_test
 from headstart.studies.fingerprints import settings_key, split_fingerprints
 from headstart.studies.pretrain import DIRECTION_OF, HEAD_OF, pretrain
@@ -50,8 +50,7 @@ from headstart.training.inference import classify
 from headstart.training.settings import HardwareSettings
 from headstart.wording import plural
 
-ADAPT_STEPS, ROUNDS, CONFIDENCE, STUDENT_DROPOUT = 100, 3, 0.9, 0.1  # where a setting says nothing
-LEAST_PASSES = 2  # of a student over its texts
+ADAPT_STEPS, ROUNDS, CONFIDENCE = 100, 3, 0.9  # where a setting says nothing
 # Of the pretraining on the texts; the learning rate, times the width, is about that of fine-tuning.
 BATCH, WINDOW, RATE, MASK_RATE = 16, 128, 0.05, 0.3
 
@@ -226,12 +225,9 @@ class _Stages:
 
     def _round_settings(self, number: int, rows: int) -> FinetuneSettings:
         """Those of the run on labelled texts alone; a student trains for about as many steps."""
-        settings = self.settings
+        labelled = len(self.data.examples["train"].rows)
+        settings = student_settings(self.settings, labelled, rows) if number else self.settings
         changes: dict[str, Any] = {**dict.fromkeys(UNLABELLED), "labels": None, "prediction_files": False}
-        if number:
-            dropout = STUDENT_DROPOUT if settings.student_dropout is None else settings.student_dropout
-            changes["token_dropout"] = max(dropout, settings.token_dropout)
-            changes["epochs"] = student_epochs(settings.epochs, len(self.data.examples["train"].rows), rows)
         return replace(settings, **changes)
 
     # --- the texts ---
@@ -313,15 +309,6 @@ def rows_to_repeat(labels: Ints, added: Ints) -> Ints:
     wanted = np.round(own * (there / own).max()).astype(int)
     repeated = (np.resize(np.flatnonzero(labels == k), wanted[k] - there[k]) for k in range(len(own)))
     return np.concatenate(list(repeated))
-
-
-def student_epochs(epochs: int, labelled: int, rows: int) -> int:
-    """So many that a student with more rows trains for about as many steps as its teacher.
-
-    >>> student_epochs(20, 100, 400), student_epochs(20, 100, 10_000)
-    (5, 2)
-    """
-    return max(LEAST_PASSES, math.ceil(epochs * labelled / rows))
 
 
 def _objective(model: Model) -> Any:

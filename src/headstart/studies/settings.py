@@ -17,7 +17,13 @@ from headstart.training.settings import Schedule, TrainingSettings, other_defaul
 DATA = ("data", "valid", "test", "valid_share", "test_share", "text", "second", "label", "skip_bad")
 ENOUGH_STEPS = 300  # of a run: enough for a network to learn what a few labels can teach it
 # What is done with unlabelled texts: nothing to an arm that learns from labels alone, whose keys stay what they were.
-UNLABELLED = ("unlabelled", "adapt_steps", "rounds", "confidence", "student_dropout")
+SELF_TRAINING = ("adapt_steps", "rounds", "confidence")
+UNLABELLED = ("unlabelled", "teacher", *SELF_TRAINING, "student_dropout")
+TEACHER_WITHOUT = {
+    "refit": "trains on valid, for which the teacher gives no probabilities",
+    "balanced": "weighs labels, and a teacher's probabilities are none",
+    "smoothing": "softens labels, as a teacher does by itself",
+}
 MODES = ("full", "frozen", "scratch", "contrastive")  # of a run; studies of several take settings for each
 MINUTES = {"quick": 15.0}  # for a comparison, by how far it is tuned, where none are given
 
@@ -87,6 +93,11 @@ class LabelledSettings(TrainingSettings):
     student_dropout: float | None = _unlabelled(
         None, "Share of a text's tokens that a student does not see; by default 0.1.", least=0, below=1
     )
+    teacher: tuple[str, ...] | None = _unlabelled(
+        None,
+        "A run or model folder of a classifier with the same classes, such as a larger one: its probabilities for the "
+        "training and the unlabelled texts are what is learned; of several the mean.",
+    )
     tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", group="schedule", least=1)
     prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.", group="saving")
 
@@ -97,7 +108,16 @@ class LabelledSettings(TrainingSettings):
             yield "data is missing: name the file to train on, as in `headstart finetune reviews.csv`, or with --data"
         if value.get("valid") is not None and value.get("valid_share") is not None:
             yield "valid and valid_share are both given: name a file, or a share of the training data"
-        if value.get("unlabelled") is None:
+        taught = bool(value.get("teacher"))
+        if taught:
+            given = [name for name in SELF_TRAINING if value.get(name) is not None]
+            yield from (
+                f"{name} is for self-training, which a teacher takes the place of: leave it out" for name in given
+            )
+            for name, why in TEACHER_WITHOUT.items():
+                if value.get(name):
+                    yield f"{name} {why}: leave {name} or teacher out"
+        elif value.get("unlabelled") is None:
             given = [name for name in UNLABELLED if value.get(name) is not None]
             yield from (f"{name} is for unlabelled texts: name a file of them with --unlabelled" for name in given)
         elif value.get("refit"):
@@ -139,8 +159,10 @@ class FinetuneSettings(LabelledSettings):
             yield "init is missing: name a model folder, or a preset for --mode scratch, with --init"
         if value.get("refit") and value.get("labels") is not None:
             yield "refit adds the labels of valid, and labels asks for fewer: leave one of the two out"
-        if value.get("unlabelled") is not None and value.get("mode") in ("frozen", "scratch", "contrastive"):
-            yield f"mode is {value['mode']!r}, and unlabelled texts are for mode full, which trains a pretrained base"
+        if value.get("mode") in ("frozen", "scratch", "contrastive"):
+            for name, what in (("unlabelled", "unlabelled texts are"), ("teacher", "a teacher is")):
+                if value.get(name):
+                    yield f"mode is {value['mode']!r}, and {what} for mode full, which trains a pretrained base"
         if value.get("mode") == "contrastive":
             if value.get("accumulate") not in (None, 1):
                 yield "accumulate divides a batch, and mode contrastive compares all of its texts: leave it at 1"
@@ -220,6 +242,12 @@ class CompareSettings(LabelledSettings):
     keep_models: bool = _comparison(False, "Keep the weights of every run, not of the first seed alone.")
     test_share: float = _data(0.2, "Share of the data to keep aside as test, where no file is.", least=0, below=1)
     batch_size: int = other_default("batch_size", 16)
+
+    @classmethod
+    def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
+        yield from super().rules(value, well)
+        if value.get("teacher") and value.get("labels") not in (None, "all"):
+            yield "labels asks for label budgets, and a teacher knows more labels than those: leave one of the two out"
 
     @property
     def seconds(self) -> float | None:
@@ -345,8 +373,9 @@ class SweepSettings(FinetuneSettings):
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
-        if value.get("unlabelled") is not None:
-            yield "a sweep is of labelled texts alone: unlabelled is for finetune and compare"
+        for name in ("unlabelled", "teacher"):
+            if value.get(name):
+                yield f"a sweep is of labelled texts alone: {name} is for finetune and compare"
         if not well("grid", "search"):
             return
         if bool(value["grid"]) == bool(value["search"]):

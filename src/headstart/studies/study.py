@@ -35,6 +35,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.studies import looks
 from headstart.studies.baselines import baseline
 from headstart.studies.contrasts import PRETRAINED
+from headstart.studies.distillation import LEAST_PASSES
 from headstart.studies.effort import (
     CUT_SHORT,
     EFFORTS,
@@ -51,7 +52,6 @@ from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
 from headstart.studies.outcomes import Arm, ArmBudget, compare_arms
 from headstart.studies.planned_runs import PlannedRun, by_batches
-from headstart.studies.self_training import LEAST_PASSES
 from headstart.studies.settings import ENOUGH_STEPS, CompareSettings, FinetuneSettings
 from headstart.studies.trials import run_trial
 from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
@@ -82,7 +82,7 @@ class Study:
     deadline: float  # on the clock `time.monotonic`: no run goes on after it
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     budgets: Sequence[int] = ()  # of labels
-    unlabelled: Examples | None = None  # texts for the arms with self-training
+    unlabelled: Examples | None = None  # texts for the arms with students
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---
@@ -191,11 +191,16 @@ class Study:
         ahead = RunsAhead(self._looks[0], shares, least, at_most_largest=True)
         if self.settings.least_steps is not None:
             ahead = RunsAhead(self._looks[0], shares, self.settings.least_steps / steps)
-        if self.unlabelled is None or not self.searches:
+        taught = bool(self.settings.teacher)
+        if not (taught or self.unlabelled) or not self.searches:
             return ahead
-        with_self = sum(search.arm.mode == "full" for search in self.searches) / len(self.searches)
-        passes = LEAST_PASSES * len(self.unlabelled.rows) / (steps * self.settings.batch_size)
-        return replace(ahead, self_training=with_self, self_epochs=passes)
+        more = 0 if self.unlabelled is None else len(self.unlabelled.rows)
+        return replace(
+            ahead,
+            student_arms=sum(search.arm.mode == "full" for search in self.searches) / len(self.searches),
+            own_teacher=not taught,
+            student_epochs=LEAST_PASSES * more / (steps * self.settings.batch_size),
+        )
 
     def _enough(self, runs: Sequence[PlannedRun], seeds: int) -> bool:
         """Whether no more seeds are needed, or would help, or fit into the time."""
@@ -256,6 +261,7 @@ class Study:
                     run.folder,
                     splits=self.splits,
                     unlabelled=None if settings.unlabelled is None else self.unlabelled,
+                    teachers_answers=self.folder / "teachers",
                     base=self._base(settings),
                     resume=True,
                     keep_model=run.keep_model,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headstart.runs.comparison import ArmResult, DifferenceResult
-from headstart.studies.contrasts import PRETRAINED, SELF_TRAINED, Contrasts
+from headstart.studies.contrasts import PRETRAINED, STUDENTS, Contrasts
 from headstart.wording import two_digits
 
 NAMES = {
     "full": "the fine-tuned model",
     "full+self": "the self-trained model",
+    "full+teacher": "the distilled model",
     "frozen": "the frozen model",
     "contrastive": "the contrastive model",
     "scratch": "the model from scratch",
@@ -29,7 +30,7 @@ def arm_name(arm: ArmResult, contrasts: Contrasts, longest: int | None = None) -
         return f"the ensemble {arm.name}"
     if not arm.trained:
         return BASELINES.get(arm.name, arm.name)
-    several = len(contrasts.bases) > 1 if arm.mode in (*PRETRAINED, SELF_TRAINED) else ":" in arm.name
+    several = len(contrasts.bases) > 1 if arm.mode in (*PRETRAINED, *STUDENTS) else ":" in arm.name
     return f"{NAMES[arm.mode]} ({shortened(base_name(arm), longest)})" if several else NAMES[arm.mode]
 
 

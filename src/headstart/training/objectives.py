@@ -197,6 +197,22 @@ class FrozenClassification(Classification):
         return self._loss(model.head(self.features[batch.rows]), batch)
 
 
+@dataclass(frozen=True)
+class Distillation(Classification):
+    """Classification by the probabilities that teachers gave; row r of them is example r."""
+
+    name = "distillation"
+
+    targets: Tensor | None = None  # (rows, C)
+
+    def _loss(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        assert self.targets is not None
+        assert batch.labels is not None
+        assert batch.rows is not None
+        losses = F.cross_entropy(logits.float(), self.targets[batch.rows], reduction="none")  # (S,)
+        return {"loss": losses.masked_fill(batch.labels == IGNORE_INDEX, 0.0).sum()}  # padding has no target
+
+
 class Contrastive(Objective):
     """Vectors of texts of one class close to each other, and far from all others: no head has a part in it."""
 
