@@ -17,7 +17,15 @@ from headstart.studies.settings import CompareSettings, FinetuneSettings, Pretra
 from tests.studies.example_data import corpus, write_reviews
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-SCRIPTS = {"cls-books-lab": 2, "cls-books-small": 2, "objectives": 2, "sst": 3, "cfimdb": 3, "task-text": 3}
+SCRIPTS = {
+    "cls-books-lab": 2,
+    "cls-books-small": 2,
+    "objectives": 2,
+    "sst": 3,
+    "sst-teacher": 4,
+    "cfimdb": 3,
+    "task-text": 3,
+}
 
 
 def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -86,3 +94,19 @@ def test_from_the_data_to_the_studies(data: Path, base: Path, tmp_path: Path) ->
     handed_in = (out / "cfimdb" / "handed-in" / "test-predictions.txt").read_text().splitlines()
     texts = [line.partition(" ||| ")[2] for line in (data / "cfimdb" / "test.txt").read_text().splitlines()]
     assert [line.partition(" ||| ")[2] for line in handed_in] == texts
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_from_a_large_one(data: Path, base: Path, tmp_path: Path) -> None:
+    with lzma.open(data / "corpora" / "en-imdb.txt.xz", "wt", encoding="utf-8") as file:
+        file.write(
+            "Too short.<br /><br />A tender and witty tale of a reader!  The page of this novel is bright? Yes.\n"
+        )
+        file.write("Every line of the dull essay was hollow.\n" * 3)
+    tiny = {"EVERY": "2", "TEACHER": "--epochs 1 --window 16 --quiet", "STUDY": "--seeds 2 --quiet --window 16"}
+    done = run("sst-teacher", data, base, base, tmp_path / "out", **tiny)
+    assert done.returncode == 0, done.stderr
+    sentences = (tmp_path / "out" / "sentences.txt").read_text().splitlines()
+    assert sentences == ["The page of this novel is bright?", "Every line of the dull essay was hollow."]
+    found = json.loads((tmp_path / "out" / "student" / "comparison.json").read_text())
+    assert [arm["name"] for arm in found["arms"][2:]] == ["full", "full+teacher"]
