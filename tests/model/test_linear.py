@@ -122,7 +122,7 @@ def fresh() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("reason", ["_is_zen5", "_is_exact"])
+@pytest.mark.parametrize("reason", ["_is_amd", "_is_exact"])
 def test_other_processors_keep_mkl(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     monkeypatch.setattr(module, reason, lambda: False)
     assert not onednn_is_faster()
@@ -130,18 +130,19 @@ def test_other_processors_keep_mkl(monkeypatch: pytest.MonkeyPatch, reason: str)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
 
 
-@pytest.mark.parametrize(
-    ("vendor", "family", "expected"),
-    [("AuthenticAMD", 26, True), ("AuthenticAMD", 25, False), ("GenuineIntel", 26, False), ("AuthenticAMD", 6, False)],
-)
-def test_processors_by_vendor_and_family(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, family: int, expected: bool
-) -> None:
-    about = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 2\n"
+@pytest.mark.parametrize(("vendor", "expected"), [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_processors_by_vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, expected: bool) -> None:
     monkeypatch.setattr(module, "CPUINFO", tmp_path / "cpuinfo")
-    assert not module._is_zen5()  # there is no such file
-    (tmp_path / "cpuinfo").write_text(about)
-    assert module._is_zen5() is expected
+    assert not module._is_amd()  # there is no such file
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: 25\nmodel\t\t: 17\n")
+    assert module._is_amd() is expected
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_processor_without_avx512_keeps_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of AMD before Zen 4."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert not onednn_is_faster()
 
 
 @pytest.mark.usefixtures("fresh")
