@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizers
-from headstart.batches.examples import EncodedExamples, ExampleBatches, length_sorted_batches
+from headstart.batches.examples import EncodedExamples, Encoder, ExampleBatches, length_sorted_batches
 from headstart.errors import ConfigError, DataError
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.batches.helpers import encoded, examples, few, sentences, sequences_of, some_lengths
@@ -135,3 +135,24 @@ def test_an_empty_rowsis_encoded_and_cannot_be_trained_on(trained: dict[str, Tok
     assert (len(data), len(data.ids), data.truncated, data.starts.tolist()) == (0, 0, 0, [0])
     with pytest.raises(DataError, match="no rows"):
         ExampleBatches(data, 0)
+
+
+def test_a_set_that_is_asked_for_again_is_not_encoded_again(trained: dict[str, Tokenizer]) -> None:
+    one, *_ = trained.values()
+    other = trained["unigram"] if one is not trained["unigram"] else list(trained.values())[1]
+    sets = [examples([(text, None, "0")]) for text in sentences(4, "kept")]
+    encode = Encoder(keep=3)
+    first, seconds = encode(sets[0], one, ["0"], 12)
+    assert rows_of(first) == rows_of(EncodedExamples.of(sets[0], one, ["0"], 12))
+    assert seconds > 0
+    assert encode(sets[0], one, ["0"], 12) == (first, seconds)
+    for changed in ((sets[1], one, ["0"], 12), (sets[0], other, ["0"], 12), (sets[0], one, ["0", "1"], 12)):
+        assert encode(*changed)[0] is not first
+    again = encode(sets[0], one, ["0"], 12)[0]
+    assert again is not first  # three others were asked for since, and no more are kept
+    encode(sets[1], one, ["0"], 12)
+    assert encode(sets[0], one, ["0"], 12)[0] is again  # but one that is asked for stays
+    encode(sets[2], one, ["0"], 12)
+    encode(sets[3], one, ["0"], 12)
+    assert encode(sets[0], one, ["0"], 12)[0] is again
+    assert Encoder()(sets[0], one, ["0"], 12)[0] is not again

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 
+from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints.folder import load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, NotFinite, OutputError, TrainingError
 from headstart.runs.comparison import Comparison, Cost
@@ -227,12 +228,18 @@ def test_answers_together_with_the_linear_model(world: Path, base: Path, tmp_pat
     assert Comparison.from_json(found.to_json()) == found
 
 
-def test_a_base_is_read_once_and_no_run_changes_it(world: Path, base: Path, tmp_path: Path) -> None:
+def test_a_base_is_read_once_and_texts_encoded_once_and_no_run_changes_them(
+    world: Path, base: Path, tmp_path: Path
+) -> None:
     """Six runs of three arms; each gives what it gives by itself."""
-    with mock.patch("headstart.tokenizers.tokenizer.read_tokenizer", wraps=read_tokenizer) as read:
+    with (
+        mock.patch("headstart.tokenizers.tokenizer.read_tokenizer", wraps=read_tokenizer) as read,
+        mock.patch.object(EncodedExamples, "of", wraps=EncodedExamples.of) as encoded,
+    ):
         study = open_study(settings(world, base, epochs=1), tmp_path / "study")
         run_study(study)
     assert read.call_count == 1
+    assert encoded.call_count == 3  # train, valid and test
     trained = [run for run in study.runs if run.by_steps]
     assert [run.title for run in trained[-3:]] == [
         f"{mode}, 120 labels, seed 1" for mode in ("scratch", "frozen", "full")

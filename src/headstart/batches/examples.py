@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -107,6 +108,31 @@ class EncodedExamples:
         ids, starts = concatenate([Piece(self.ids, start, length)])
         segments = None if self.segments is None else concatenate([Piece(self.segments, start, length)])[0]
         return ids, starts, segments
+
+
+class Encoder:
+    """Encodes sets, and keeps those that are asked for again: a study has many runs on the same texts.
+
+    A set is known by its identity, and the last few are kept: the splits of a study, not its draws of few labels.
+    """
+
+    def __init__(self, keep: int = 0) -> None:
+        self.keep = keep
+        self._kept: dict[tuple[Any, ...], tuple[Examples, EncodedExamples, float]] = {}
+
+    def __call__(
+        self, examples: Examples, tokenizer: Tokenizer, class_names: Sequence[str], window: int
+    ) -> tuple[EncodedExamples, float]:
+        """The set as ids, and the seconds that it took to encode, then or now."""
+        key = (id(examples), tokenizer.fingerprint, tuple(class_names), window)
+        if key not in self._kept:
+            began = time.perf_counter()
+            encoded = EncodedExamples.of(examples, tokenizer, class_names, window)
+            self._kept[key] = examples, encoded, time.perf_counter() - began
+        _, encoded, seconds = self._kept[key] = self._kept.pop(key)  # now the last
+        while len(self._kept) > self.keep:
+            del self._kept[next(iter(self._kept))]
+        return encoded, seconds
 
 
 def _class_ids(rows: Sequence[Example], class_names: Sequence[str]) -> Ints:

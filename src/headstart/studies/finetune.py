@@ -23,7 +23,7 @@ import torch
 
 from headstart.bases import note_local
 from headstart.batches.batch import pick_window
-from headstart.batches.examples import EncodedExamples, ExampleBatches
+from headstart.batches.examples import EncodedExamples, Encoder, ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import ClassifierConfig
@@ -84,6 +84,7 @@ def finetune(
     splits: Mapping[str, Examples] | None = None,
     unlabelled: Examples | None = None,
     teachers_answers: Path | None = None,
+    encode: Encoder | None = None,
     base: Checkpoint | None = None,
     resume: bool = False,
     keep_model: bool = True,
@@ -94,7 +95,8 @@ def finetune(
     """Run it, write the run folder (with the weights, if `keep_model`), and return what `result.json` holds.
 
     `splits` and `unlabelled` are the texts and `base` is what `open_base` gives, where they are read already; none of
-    them is changed. `teachers_answers` is a folder that runs of a study share, whose teachers are checked already.
+    them is changed. Runs of a study share `encode`, which knows texts that were encoded before, and the folder
+    `teachers_answers`; their teachers are checked already.
     """
     device = pick_device(settings.device, parallel)
     if settings.mode == "contrastive" and parallel.world_size > 1:
@@ -118,7 +120,8 @@ def finetune(
     if settings.teacher and teachers_answers is None:
         splits = read_splits(settings, log) if splits is None else splits
         check_teachers(settings.teacher, {**splits, "train": _drawn(splits["train"], settings)}, log)
-    data = load_data(settings, base.tokenizer, pick_window(settings.window, base.model.config), log, splits)
+    window = pick_window(settings.window, base.model.config)
+    data = load_data(settings, base.tokenizer, window, log, splits, encode)
     parallel.require_same("data", str(data.fingerprint()))
     with open_run(out, "finetune", settings.to_mapping(), resume=resume, parallel=parallel) as run:
         if run.done:
@@ -324,18 +327,17 @@ def load_data(
     window: int,
     log: Callable[[str], None] = lambda text: None,
     splits: Mapping[str, Examples] | None = None,
+    encode: Encoder | None = None,
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
     examples = dict(read_splits(settings, log) if splits is None else splits)
     class_names = examples["train"].class_names
     examples["train"] = _drawn(examples["train"], settings)
-    encoded, seconds = {}, {}
+    encode, encoded, seconds = encode or Encoder(), {}, {}
     for name, texts in examples.items():
-        began = time.perf_counter()
-        part = encoded[name] = EncodedExamples.of(texts, tokenizer, class_names, window)
-        seconds[name] = time.perf_counter() - began
-        if part.truncated:
-            log(f"{name}: {part.truncated} of {len(part)} texts are longer than {window} tokens and were cut")
+        encoded[name], seconds[name] = encode(texts, tokenizer, class_names, window)
+        if truncated := encoded[name].truncated:
+            log(f"{name}: {truncated} of {len(encoded[name])} texts are longer than {window} tokens and were cut")
     return Data(examples, encoded, class_names, seconds)
 
 

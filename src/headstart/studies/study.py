@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from headstart.batches.examples import Encoder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import NotFinite, TrainingError
 from headstart.files import write_json
@@ -57,6 +58,7 @@ from headstart.studies.trials import run_trial
 from headstart.studies.tuning import LEAST_STEPS, ArmSearch, Trial
 from headstart.wording import plural, reason
 
+KEPT = 12  # sets of encoded texts: the splits, and those of the folds
 POLL = 0.2  # seconds between looks at runs that other processes have
 Log = Callable[[str], None]
 
@@ -83,6 +85,7 @@ class Study:
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     budgets: Sequence[int] = ()  # of labels
     unlabelled: Examples | None = None  # texts for the arms with students
+    encode: Encoder = field(default_factory=lambda: Encoder(KEPT))
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---
@@ -262,6 +265,7 @@ class Study:
                     splits=self.splits,
                     unlabelled=None if settings.unlabelled is None else self.unlabelled,
                     teachers_answers=self.folder / "teachers",
+                    encode=self.encode,
                     base=self._base(settings),
                     resume=True,
                     keep_model=run.keep_model,
@@ -280,6 +284,7 @@ class Study:
             settings,
             trial.folder,
             splits={"train": trial.fold.train, "valid": trial.fold.valid},
+            encode=self.encode,
             base=self._base(settings),
             keep_model=False,
             on_event=self._check_time,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from headstart.batches.examples import Encoder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import HeadstartError, MissingExtra, OutputError, is_out_of_memory
 from headstart.files import read_json, write_json
@@ -136,6 +137,7 @@ def run_trial(
     folder: Path,
     *,
     splits: Mapping[str, Examples] | None = None,
+    encode: Encoder | None = None,
     base: Checkpoint | None = None,
     keep_model: bool = True,
     on_event: OnEvent | None = None,
@@ -150,7 +152,15 @@ def run_trial(
         with open_run(folder, "finetune", settings.to_mapping(), resume=True):
             pass  # so that its settings are recorded, should it fail before it begins
         finetune(
-            settings, folder, splits=splits, base=base, resume=True, keep_model=keep_model, on_event=on_event, log=log
+            settings,
+            folder,
+            splits=splits,
+            encode=encode,
+            base=base,
+            resume=True,
+            keep_model=keep_model,
+            on_event=on_event,
+            log=log,
         )
     except Pruned as pruned:
         ended = {"pruned": pruned.epoch}
