@@ -12,6 +12,7 @@ from headstart.reading.split import content_hash
 from headstart.reading.texts import read_unlabelled
 from headstart.studies.held_out import HeldOutTexts
 from headstart.studies.settings import LabelledSettings
+from headstart.wording import plural
 
 HELD_OUT = ("valid", "test")
 
@@ -45,8 +46,9 @@ def unlabelled_texts(
             f"all of its {len(distinct):,} texts are in {_whose(distinct, splits)}, from which no model may learn",
             fix="give other texts of the task",
         )
-    copies = f"{len(found.rows) - len(distinct):,} copies and " if len(distinct) < len(found.rows) else ""
-    log(f"unlabelled: {len(rows):,} texts; {copies}{left_out:,} that hold a text of valid or test are left out")
+    duplicates = len(found.rows) - len(distinct)
+    twice = f"{plural(duplicates, 'duplicate')} and " if duplicates else ""
+    log(f"unlabelled: {len(rows):,} texts; {twice}{left_out:,} that hold a text of valid or test are left out")
     return replace(found, rows=tuple(rows))
 
 
