@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenizers
-from headstart.batches.examples import EncodedExamples, Encoder, ExampleBatches, length_sorted_batches
+from headstart.batches.examples import EncodedExamples, EncodingCache, ExampleBatches, length_sorted_batches
 from headstart.errors import ConfigError, DataError
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.batches.helpers import encoded, examples, few, sentences, sequences_of, some_lengths
@@ -141,7 +141,7 @@ def test_a_set_that_is_asked_for_again_is_not_encoded_again(trained: dict[str, T
     one, *_ = trained.values()
     other = trained["unigram"] if one is not trained["unigram"] else list(trained.values())[1]
     sets = [examples([(text, None, "0")]) for text in sentences(4, "kept")]
-    encode = Encoder(keep=3)
+    encode = EncodingCache(keep=3)
     first, seconds = encode(sets[0], one, ["0"], 12)
     assert rows_of(first) == rows_of(EncodedExamples.of(sets[0], one, ["0"], 12))
     assert seconds > 0
@@ -155,4 +155,4 @@ def test_a_set_that_is_asked_for_again_is_not_encoded_again(trained: dict[str, T
     encode(sets[2], one, ["0"], 12)
     encode(sets[3], one, ["0"], 12)
     assert encode(sets[0], one, ["0"], 12)[0] is again
-    assert Encoder()(sets[0], one, ["0"], 12)[0] is not again
+    assert EncodingCache()(sets[0], one, ["0"], 12)[0] is not again

@@ -110,7 +110,7 @@ class EncodedExamples:
         return ids, starts, segments
 
 
-class Encoder:
+class EncodingCache:
     """Encodes sets, and keeps those that are asked for again: a study has many runs on the same texts.
 
     A set is known by its identity, and the last few are kept: the splits of a study, not its draws of few labels.

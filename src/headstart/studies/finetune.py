@@ -23,7 +23,7 @@ import torch
 
 from headstart.bases import note_local
 from headstart.batches.batch import pick_window
-from headstart.batches.examples import EncodedExamples, Encoder, ExampleBatches
+from headstart.batches.examples import EncodedExamples, EncodingCache, ExampleBatches
 from headstart.checkpoints.exchange import open_model
 from headstart.checkpoints.folder import Checkpoint, check_tokenizer
 from headstart.config import ClassifierConfig
@@ -84,7 +84,7 @@ def finetune(
     splits: Mapping[str, Examples] | None = None,
     unlabelled: Examples | None = None,
     teachers_answers: Path | None = None,
-    encode: Encoder | None = None,
+    encode: EncodingCache | None = None,
     base: Checkpoint | None = None,
     resume: bool = False,
     keep_model: bool = True,
@@ -327,13 +327,13 @@ def load_data(
     window: int,
     log: Callable[[str], None] = lambda text: None,
     splits: Mapping[str, Examples] | None = None,
-    encode: Encoder | None = None,
+    encode: EncodingCache | None = None,
 ) -> Data:
     """Read and encode the splits; every label is one that the training set has, whatever the budget."""
     examples = dict(read_splits(settings, log) if splits is None else splits)
     class_names = examples["train"].class_names
     examples["train"] = _drawn(examples["train"], settings)
-    encode, encoded, seconds = encode or Encoder(), {}, {}
+    encode, encoded, seconds = encode or EncodingCache(), {}, {}
     for name, texts in examples.items():
         encoded[name], seconds[name] = encode(texts, tokenizer, class_names, window)
         if truncated := encoded[name].truncated:

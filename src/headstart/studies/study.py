@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from headstart.batches.examples import Encoder
+from headstart.batches.examples import EncodingCache
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import NotFinite, TrainingError
 from headstart.files import write_json
@@ -85,7 +85,7 @@ class Study:
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     budgets: Sequence[int] = ()  # of labels
     unlabelled: Examples | None = None  # texts for the arms with students
-    encode: Encoder = field(default_factory=lambda: Encoder(KEPT))
+    encode: EncodingCache = field(default_factory=lambda: EncodingCache(KEPT))
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
     # --- what there is to do ---

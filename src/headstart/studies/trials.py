@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from headstart.batches.examples import Encoder
+from headstart.batches.examples import EncodingCache
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import HeadstartError, MissingExtra, OutputError, is_out_of_memory
 from headstart.files import read_json, write_json
@@ -137,7 +137,7 @@ def run_trial(
     folder: Path,
     *,
     splits: Mapping[str, Examples] | None = None,
-    encode: Encoder | None = None,
+    encode: EncodingCache | None = None,
     base: Checkpoint | None = None,
     keep_model: bool = True,
     on_event: OnEvent | None = None,
