@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,28 @@ def test_what_is_missing_is_one_line(name: str, count: int, tmp_path: Path) -> N
     done = run(name, *[tmp_path / "nowhere"] * count)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert f"{name}: there is no {tmp_path / 'nowhere'}" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small"])
+def test_language_models_for_cls_books_read_the_texts_of_the_results(name: str, tmp_path: Path) -> None:
+    """Another French text beside them may hold reviews of valid or test; one that is missing is named."""
+    recipes, data, out = tmp_path / "recipes", tmp_path / "data", tmp_path / "out"
+    shutil.copytree(RECIPES, recipes)  # so that the `headstart` of .venv does not come first
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "headstart").write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\n[ "$1" != pretrain ]\n')
+    (tmp_path / "bin" / "headstart").chmod(0o755)
+    texts = [data / "corpora" / f"fr-{text}.txt.xz" for text in ("critique", "europarl", "novels", "reviews")]
+    for file in (*texts, data / "corpora" / "fr-other.txt.xz", data / "cls-books" / "train.review.spm"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    command = [str(recipes / f"{name}.sh"), str(data), str(out)]
+    surroundings = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    subprocess.run(command, capture_output=True, env=surroundings, check=False)
+    read = [line for line in (tmp_path / "calls").read_text().splitlines() if f"--out {out}/store" in line]
+    assert read[0].startswith(f"tokens {' '.join(map(str, texts))} {out}/cls-books-train.txt --tokenizer ")
+    texts[1].unlink()
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings, check=False)
+    assert (done.returncode, done.stderr) == (2, f"{name}: there is no {texts[1]}\n")
 
 
 @pytest.fixture
