@@ -14,7 +14,9 @@ from markupsafe import Markup
 
 from headstart.model.attention import square_mask
 from headstart.model.positions import sinusoidal
-from headstart.report.charts import Axis, Look, Series, axis, lines, log_axis, tag
+from headstart.report.axes import Axis, axis, log_axis
+from headstart.report.charts import Look, Series, lines
+from headstart.report.svg import tag
 
 Matrix = Sequence[Sequence[float]]
 

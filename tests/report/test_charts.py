@@ -12,7 +12,9 @@ from markupsafe import Markup
 from sklearn.isotonic import IsotonicRegression
 
 from headstart.report import charts
-from headstart.report.charts import Look, Point, Row, Series, axis, cut, log_axis, setting_axis, spread, width_of
+from headstart.report.axes import axis, log_axis, setting_axis
+from headstart.report.charts import Look, Point, Row, Series, spread
+from headstart.report.svg import LONGEST, cut, width_of
 
 NUMBERS = st.floats(-1e4, 1e4, allow_nan=False)
 
@@ -127,7 +129,7 @@ def test_names_that_tags_are_made_of_stay_names() -> None:
 
 def test_a_long_name_is_cut_and_kept_whole_for_whoever_points_at_it() -> None:
     name = "full:a-base-with-a-very-long-name-indeed"
-    assert cut(name).endswith("…") and width_of(cut(name)) <= charts.LONGEST
+    assert cut(name).endswith("…") and width_of(cut(name)) <= LONGEST
     assert cut("深層学習" * 10, 60) == "深層学習深…"  # wide letters count for more
     svg = charts.bars("time", [Row(name, Look(0), 1.0, "1")], axis("s", [0, 1]))
     assert f"<title>{name}</title>" in svg

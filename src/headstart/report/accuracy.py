@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headstart.report import charts
+from headstart.report.axes import axis, decade_axis, interval_axis
 from headstart.report.blocks import METRICS, Beside, Block, Figure, Section, Table, Words, estimate, thinned
 from headstart.report.charts import Row, Series
 from headstart.report.looks import looks_of, mean_series
@@ -32,9 +33,9 @@ def by_epoch(study: Study) -> Section | None:
             series.append(Series(arm.name, looks[arm.name], ((first, value), (last, value)), marked=False))
     values = [value for s in series for _, value in s.points]
     values += [value for s in series for _, low, high in s.band for value in (low, high)]
-    x = charts.axis("epoch", [first, last], whole=last - first >= 2)
+    x = axis("epoch", [first, last], whole=last - first >= 2)
     x = replace(x, low=first, ticks=tuple(tick for tick in x.ticks if tick >= first))  # no empty stretch before it
-    svg = charts.lines("Accuracy on valid by epoch", series, x, charts.axis("accuracy on valid", values))
+    svg = charts.lines("Accuracy on valid by epoch", series, x, axis("accuracy on valid", values))
     epochs = sorted({epoch for curve in curves.values() for epoch in curve})
     rows = tuple((f"{e:.4g}", *(estimate(curve.get(e)) for curve in curves.values())) for e in thinned(epochs))
     head = (">epoch", *(f">{name}" for name in curves))
@@ -66,7 +67,7 @@ def final_figure(study: Study) -> Figure:
     looks = looks_of(study)
     estimates = {arm.name: arm.scores["accuracy"] for arm in _ranked(study)}
     rows = [Row(name, looks[name], e.value, f"{e.value:.3f}", e.low, e.high) for name, e in estimates.items()]
-    x = charts.interval_axis(f"accuracy on {study.split}", estimates.values())
+    x = interval_axis(f"accuracy on {study.split}", estimates.values())
     svg = charts.dots(f"Accuracy on {study.split} of each arm", rows, x)
     spread = "95 % interval" if study.intervals else "range of the seeds"
     return Figure(svg, f"Mean over the runs, with its {spread}.")
@@ -130,8 +131,8 @@ def _cost_figure(study: Study) -> Figure | None:
     if len(points) < 2:
         return None
     series = [Series(name, looks[name], (point,)) for name, point in points.items()]
-    x = charts.decade_axis("seconds to train", [seconds for seconds, _ in points.values()])
-    y = charts.axis(f"accuracy on {study.split}", [value for _, value in points.values()])
+    x = decade_axis("seconds to train", [seconds for seconds, _ in points.values()])
+    y = axis(f"accuracy on {study.split}", [value for _, value in points.values()])
     return Figure(
         charts.lines("Accuracy by time to train", series, x, y), "Accuracy beside the time of one training run."
     )

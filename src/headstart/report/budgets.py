@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.report import charts
+from headstart.report.axes import axis, log_axis
 from headstart.report.blocks import Figure, Section, Table, Words, estimate
 from headstart.report.looks import looks_of, mean_series
 from headstart.report.records import Study
@@ -21,8 +22,8 @@ def budget_figure(study: Study) -> Figure:
             curves[arm.name][arm.budget] = arm.scores["accuracy"]
     series = [mean_series(name, look, curves[name]) for name, look in looks_of(study).items() if curves[name]]
     values = [value for s in series for _, low, high in s.band for value in (low, high)]
-    x = charts.log_axis("labelled texts to learn from", [budget for s in series for budget, _ in s.points])
-    svg = charts.lines("Accuracy by number of labels", series, x, charts.axis(f"accuracy on {study.split}", values))
+    x = log_axis("labelled texts to learn from", [budget for s in series for budget, _ in s.points])
+    svg = charts.lines("Accuracy by number of labels", series, x, axis(f"accuracy on {study.split}", values))
     caption = "Mean over the runs, with its 95 % interval as a band; the axis of labels is logarithmic."
     return Figure(svg, caption)
 

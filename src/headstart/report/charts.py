@@ -9,26 +9,23 @@ colour.
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from headstart.runs.comparison import Estimate
+from headstart.report.axes import Axis, axis
+from headstart.report.svg import LONGEST, TEXT, cut, px, tag, width_of
 
 WIDTH = 360.0
-TEXT = 10.5  # the height of text
 ROW = 24.0  # from one row to the next
 GAP = 13.0  # from one line of text to the next
-LONGEST = 120.0  # that a name may be; the rest is cut
 
 COLOURS = 6
 DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2")  # fewer than colours, so that a pair comes back after thirty
 NEUTRAL_DASHES = ("1 3", "5 4")
 MANY = 4  # bands; more of them are drawn lighter, or they would be mud
 ROOM = 76.0  # for the name of a class in a matrix
-FEW = 8  # values of a setting that are all named
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Look:
             drawn = tag("circle", cx=x, cy=y, r=r)
         elif shape == 4:
             drawn = tag(
-                "path", d=f"M{_n(x - r)} {_n(y - r)}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}", class_="cross"
+                "path", d=f"M{px(x - r)} {px(y - r)}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}", class_="cross"
             )
         else:
             corners = {
@@ -63,7 +60,7 @@ class Look:
                 2: ((0, -1.3), (1.2, 0.9), (-1.2, 0.9)),
                 3: ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
             }[shape]
-            drawn = tag("polygon", points=" ".join(f"{_n(x + r * a)},{_n(y + r * b)}" for a, b in corners))
+            drawn = tag("polygon", points=" ".join(f"{px(x + r * a)},{px(y + r * b)}" for a, b in corners))
         return tag("g", tag("title", title) if title else "", drawn, class_=f"mark {self.colour}")
 
 
@@ -100,92 +97,6 @@ class Point:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """What an axis measures, from where to where, and the values it names."""
-
-    label: str
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    log: bool = False
-    signed: bool = False
-
-    def place(self, value: float, begin: float, end: float) -> float:
-        """Where a value stands between two ends of the picture."""
-        low, high, value = map(math.log, (self.low, self.high, value)) if self.log else (self.low, self.high, value)
-        return begin + (end - begin) * (value - low) / (high - low)
-
-    def show(self, tick: float) -> str:
-        step = min((b - a for a, b in zip(self.ticks, self.ticks[1:], strict=False)), default=1.0)
-        digits = 0 if self.log else max(0, -math.floor(math.log10(step) + 1e-9))
-        if digits > 4 or (self.log and (tick != round(tick) or tick >= 1e7)):
-            return f"{tick:.3g}"
-        if digits and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
-            digits += 1  # steps of 0.25
-        return f"{tick:{'+' if self.signed and tick else ''},.{digits}f}".replace("-", "−")
-
-
-def axis(label: str, values: Iterable[float], *, count: int = 5, whole: bool = False, signed: bool = False) -> Axis:
-    """An axis that holds all the values, with about `count` round numbers on it.
-
-    >>> axis("accuracy", [0.71, 0.868]).ticks
-    (0.7, 0.75, 0.8, 0.85, 0.9)
-    >>> axis("epoch", [1, 15], whole=True).ticks
-    (0.0, 5.0, 10.0, 15.0)
-    """
-    values = list(values)
-    low, high = min(values), max(values)
-    if high - low < 1e-9:
-        low, high = low - (0.5 if whole else 0.05), high + (0.5 if whole else 0.05)
-    size = 10.0 ** math.floor(math.log10((high - low) / count))
-    steps = [factor * size for factor in (1, 2, 2.5, 5, 10, 20) if not whole or factor * size == int(factor * size)]
-    step = next((s for s in steps if _steps(low, high, s) <= count), steps[-1] if steps else 1.0)
-    first = math.floor(low / step + 1e-9)
-    ticks = tuple(round(step * (first + k), 10) for k in range(_steps(low, high, step) + 1))
-    return Axis(label, ticks[0], ticks[-1], ticks, signed=signed)
-
-
-def _steps(low: float, high: float, step: float) -> int:
-    return math.ceil(high / step - 1e-9) - math.floor(low / step + 1e-9)
-
-
-def log_axis(label: str, values: Iterable[float]) -> Axis:
-    """A logarithmic axis, with the values themselves as its ticks."""
-    distinct = tuple(sorted(set(values)))
-    low, high = (distinct[0], distinct[-1]) if len(distinct) > 1 else (distinct[0] / 2, distinct[0] * 2)
-    return Axis(label, low, high, distinct, log=True)
-
-
-def decade_axis(label: str, values: Iterable[float]) -> Axis:
-    """A logarithmic axis with powers of ten as its ticks.
-
-    >>> decade_axis("seconds", [3.2, 140.0]).ticks
-    (1.0, 10.0, 100.0, 1000.0)
-    """
-    values = list(values)
-    first, last = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
-    ticks = tuple(float(f"1e{power}") for power in range(first, max(last, first + 1) + 1))
-    return Axis(label, ticks[0], ticks[-1], ticks, log=True)
-
-
-def setting_axis(label: str, values: Iterable[float]) -> Axis:
-    """An axis for a setting: its values themselves where they are few, on a logarithmic scale where they span tenfold.
-
-    >>> [axis.show(tick) for axis in [setting_axis("lr", [1e-5, 1e-4, 1e-3])] for tick in axis.ticks]
-    ['1e-05', '0.0001', '0.001']
-    """
-    distinct = tuple(sorted(set(values)))
-    low, high = distinct[0], distinct[-1]
-    log = low > 0 and high / low >= 10
-    if len(distinct) > FEW and not log:
-        return axis(label, distinct)
-    if len(distinct) > FEW:
-        return decade_axis(label, distinct)
-    pad = (high / low) ** 0.05 if log else (high - low) * 0.05 or abs(high) / 2 or 1.0
-    return Axis(label, low / pad if log else low - pad, high * pad if log else high + pad, distinct, log=log)
-
-
 # --- figures ---
 
 
@@ -204,7 +115,7 @@ class Plot:
         return self.x.place(x, self.left, self.right), self.y.place(y, self.bottom, self.top)
 
     def path(self, points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{_n(a)},{_n(b)}" for a, b in (self.at(*point) for point in points))
+        return " ".join(f"{px(a)},{px(b)}" for a, b in (self.at(*point) for point in points))
 
     def axes(self) -> list[Markup]:
         """The y axis, its name above it and a thin line across at each tick; then the x axis."""
@@ -236,7 +147,7 @@ def lines(name: str, series: Sequence[Series], x: Axis, y: Axis) -> Markup:
     ends = [(s, *plot.at(*s.points[-1])) for s in series if s.name]
     places = spread([end for _, _, end in ends], GAP, plot.top, plot.bottom)
     for (s, at, end), place in zip(ends, places, strict=True):
-        leader = f"M{_n(at + 5)} {_n(end)}L{_n(right + 7)} {_n(end)}L{_n(right + 15)} {_n(place)}"
+        leader = f"M{px(at + 5)} {px(end)}L{px(right + 7)} {px(end)}L{px(right + 15)} {px(place)}"
         drawn.append(tag("path", d=leader, class_=f"leader {s.look.colour}"))
         drawn.append(_label(s.name, right + 18, place + 3.5))
     kind = "many" if sum(bool(s.band) for s in series) > MANY else ""
@@ -253,7 +164,7 @@ def scatter(
     drawn += [Look(0).mark(*plot.at(p.x, p.y), p.title) for p in points if p != best]
     if best is not None:  # over all others
         look, (at, height) = Look(1), plot.at(best.x, best.y)
-        leader = f"M{_n(at + 5)} {_n(height)}L{_n(plot.right + 15)} {_n(height)}"
+        leader = f"M{px(at + 5)} {px(height)}L{px(plot.right + 15)} {px(height)}"
         drawn.append(tag("path", d=leader, class_=f"leader {look.colour}"))
         drawn += [look.mark(at, height, best.title), _label(best.name, plot.right + 18, height + 3.5)]
     return _figure(name, WIDTH, plot.bottom + 36, drawn)
@@ -315,7 +226,7 @@ def matrix(name: str, labels: Sequence[str], counts: Sequence[Sequence[int]]) ->
     for k, label in enumerate(labels):
         centre = left + wide * (k + 0.5)
         if upright:
-            turned = f"translate({_n(centre + 3.5)} {_n(top - 5)}) rotate(-90)"
+            turned = f"translate({px(centre + 3.5)} {px(top - 5)}) rotate(-90)"
             drawn.append(tag("g", _label(label, 0, 0, room=ROOM), transform=turned))
         else:
             drawn.append(_label(label, centre, top - 6, "middle", room=wide - 2))
@@ -354,8 +265,8 @@ def reliability(name: str, look: Look, bins: Sequence[tuple[float, float, int]],
 
 
 def _figure(name: str, width: float, height: float, drawn: Sequence[Markup], kind: str = "") -> Markup:
-    style = f"--natural:{_n(width)}px"
-    box = f"0 0 {_n(width)} {_n(height)}"
+    style = f"--natural:{px(width)}px"
+    box = f"0 0 {px(width)} {px(height)}"
     return tag("svg", *drawn, viewBox=box, role="img", aria_label=name, style=style, class_=kind)
 
 
@@ -413,49 +324,3 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     level = [min(max(total / number, low), most) for total, number in pools for _ in range(number)]
     places = dict(zip(order, (value + gap * rank for rank, value in enumerate(level)), strict=True))
     return [float(places[k]) for k in range(len(wanted))]
-
-
-def width_of(text: str) -> float:
-    """About how wide a text is; rather too much than too little.
-
-    >>> round(width_of("scratch"), 1)
-    43.4
-    """
-    return TEXT * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.7 if c.isupper() else 0.59 for c in text)
-
-
-def cut(text: str, room: float = LONGEST) -> str:
-    """A text that fits, with its rest left out where it doesn't.
-
-    >>> cut("full:a-base-with-a-long-name")
-    'full:a-base-with-a…'
-    """
-    if width_of(text) <= room:
-        return text
-    kept = next(k for k in range(len(text), -1, -1) if k == 0 or width_of(text[:k] + "…") <= room)
-    return text[:kept].rstrip() + "…"
-
-
-def tag(name: str, *inside: str, **attributes: str | float) -> Markup:
-    """An element; what is not markup already is escaped, and an empty attribute left out.
-
-    >>> tag("text", "a < b", x=1.0, text_anchor="end")
-    Markup('<text x="1" text-anchor="end">a &lt; b</text>')
-    """
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value if isinstance(value, str) else _n(value))
-        for key, value in attributes.items()
-        if value != ""
-    )
-    return Markup("<{}{}>{}</{}>").format(Markup(name), written, Markup("").join(inside), Markup(name))
-
-
-def _n(value: float) -> str:
-    """A coordinate, to a tenth."""
-    return f"{round(value, 1) + 0.0:g}"  # -0.0 + 0.0 is 0.0
-
-
-def interval_axis(label: str, estimates: Iterable[Estimate], *, signed: bool = False) -> Axis:
-    """An axis that holds every interval; where it is signed, zero too."""
-    values = [value for each in estimates for value in (each.value, each.low, each.high)]
-    return axis(label, [*values, *([0.0] if signed else [])], count=4, signed=signed)

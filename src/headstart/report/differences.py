@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headstart.report import charts
 from headstart.report.answers import ByClass
+from headstart.report.axes import interval_axis
 from headstart.report.blocks import (
     METRICS,
     Beside,
@@ -74,7 +75,7 @@ def _difference_figure(study: Study, results: Sequence[DifferenceResult]) -> Fig
     reference = results[0].reference
     points = {result.arm: times_100(result.scores["accuracy"]) for result in results}
     rows = [Row(name, looks[name], e.value, signed(e.value), e.low, e.high) for name, e in points.items()]
-    x = charts.interval_axis(f"points of accuracy above {reference}", points.values(), signed=True)
+    x = interval_axis(f"points of accuracy above {reference}", points.values(), signed=True)
     svg = charts.dots(f"Differences to {reference}", rows, x, zero=True)
     return Figure(svg, f"Minus {reference}, with the intervals that decide.")
 
@@ -117,6 +118,6 @@ def _class_figure(study: Study, pair: ByClass) -> Figure:
     look = looks_of(study)[pair.arm]
     points = {each.class_name: times_100(each.difference) for each in pair.classes}
     rows = [Row(name, look, e.value, signed(e.value), e.low, e.high) for name, e in points.items()]
-    x = charts.interval_axis(f"points of recall above {pair.reference}", points.values(), signed=True)
+    x = interval_axis(f"points of recall above {pair.reference}", points.values(), signed=True)
     svg = charts.dots(f"Recall of {pair.arm} minus {pair.reference}", rows, x, zero=True)
     return Figure(svg, f"{pair.arm} minus {pair.reference}")

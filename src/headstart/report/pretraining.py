@@ -7,6 +7,7 @@ from typing import Any
 
 from headstart.model.count import Count
 from headstart.report import charts
+from headstart.report.axes import axis
 from headstart.report.blocks import (
     Beside,
     Block,
@@ -64,8 +65,8 @@ def pretraining_section(trained: Pretraining) -> Section:
 
 def _by_step(title: str, label: str, series: Sequence[Series]) -> Figure:
     steps = [step for s in series for step, _ in s.points]
-    y = charts.axis(label, [value for s in series for _, value in s.points])
-    x = charts.axis("step", [0.0, *steps], count=4, whole=True)
+    y = axis(label, [value for s in series for _, value in s.points])
+    x = axis("step", [0.0, *steps], count=4, whole=True)
     return Figure(charts.lines(f"{title} by step", series, x, y), title)
 
 
@@ -93,7 +94,7 @@ def _parameter_figure(counted: Count, name: str) -> Figure:
     blocks = [block for block in counted.blocks if not block.shared]
     scale, unit = (1e6, "million parameters") if counted.total >= 1e6 else (1e3, "thousand parameters")
     rows = [Row(block.name, Look(0), block.number / scale, f"{block.number:,}") for block in blocks]
-    x = charts.axis(unit, [0.0, *(row.value for row in rows)], count=4)
+    x = axis(unit, [0.0, *(row.value for row in rows)], count=4)
     return Figure(charts.bars(f"Parameters by block: {name}", rows, x), name)
 
 

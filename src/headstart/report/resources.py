@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headstart.report import charts
+from headstart.report.axes import axis
 from headstart.report.blocks import Beside, Figure, Gallery, Section, Table, Words, memory_unit, three_digits
 from headstart.report.charts import Row
 from headstart.report.looks import looks_of
@@ -45,7 +46,7 @@ def time_and_memory(study: Study) -> Section | None:
         means = {name: float(np.mean(each)) for name, each in values.items() if each}
         if means:
             rows = [Row(name, looks[name], mean, three_digits(mean)) for name, mean in means.items()]
-            x = charts.axis(label, [0.0, *means.values()], count=3)
+            x = axis(label, [0.0, *means.values()], count=3)
             figures.append(Figure(charts.bars(title, rows, x), title))
             columns[f"{title.removesuffix(' at its peak')}, {label}"] = means
     if not figures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headstart.report import charts
+from headstart.report.axes import axis, setting_axis
 from headstart.report.blocks import (
     Aside,
     Cell,
@@ -121,10 +122,10 @@ def _figure(sweep: Sweep, name: str | None) -> Figure:
         best = points[-1] if trial.best else best
     every_x = [point.x for point in (*points, *unscored)]
     if name is None:
-        x_axis, title = charts.axis("trial", every_x, whole=True), "Accuracy on valid, trial by trial"
+        x_axis, title = axis("trial", every_x, whole=True), "Accuracy on valid, trial by trial"
     else:
-        x_axis, title = charts.setting_axis(setting_name(name), every_x), f"Accuracy on valid by {setting_name(name)}"
-    y_axis = charts.axis("accuracy on valid", [point.y for point in points])
+        x_axis, title = setting_axis(setting_name(name), every_x), f"Accuracy on valid by {setting_name(name)}"
+    y_axis = axis("accuracy on valid", [point.y for point in points])
     caption = "A dot a trial; the square is the best."
     caption += " A cross on the axis is a trial without a score." if unscored else ""
     return Figure(charts.scatter(title, points, best, unscored, x_axis, y_axis), caption)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headstart.report import charts
+from headstart.report.axes import axis, setting_axis
 from headstart.report.blocks import (
     Block,
     Cell,
@@ -118,7 +119,7 @@ def _figure(name: str, tuning: ArmTuning) -> Figure:
         chosen = each is tuning.best
         points.append(Point(rate, each.accuracy, f"{words}: {each.accuracy:.4f}", "chosen" if chosen else ""))
         best = points[-1] if chosen else best
-    x = charts.setting_axis("learning rate", [point.x for point in (*points, *unscored)])
-    y = charts.axis("accuracy on held-out texts", [point.y for point in points] or [0.0, 1.0])
+    x = setting_axis("learning rate", [point.x for point in (*points, *unscored)])
+    y = axis("accuracy on held-out texts", [point.y for point in points] or [0.0, 1.0])
     svg = charts.scatter(f"Held-out accuracy of {name} by learning rate", points, best, unscored, x, y)
     return Figure(svg, name)
