@@ -28,8 +28,9 @@ from headstart.runs.events import Evaluated, Step
 from headstart.runs.run import RunFolder
 from headstart.studies import study as module
 from headstart.studies.baselines import baseline
+from headstart.studies.classifier import open_base
 from headstart.studies.compare import compare, open_study, run_study
-from headstart.studies.finetune import finetune, open_base
+from headstart.studies.finetune import finetune
 from headstart.studies.locks import run_lock
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.tokenizers.load import read_tokenizer

@@ -19,8 +19,9 @@ from headstart.report.page import write_report
 from headstart.runs.run import RunFolder
 from headstart.runs.titles import folder_title
 from headstart.serve.study_arms import read_arms
+from headstart.studies.classifier import build_classifier, load_data
 from headstart.studies.compare import compare, open_study
-from headstart.studies.finetune import build_classifier, finetune, load_data
+from headstart.studies.finetune import finetune
 from headstart.studies.probe import fit_head
 from headstart.studies.settings import CompareSettings, FinetuneSettings
 from headstart.studies.verify import verify_resume

@@ -16,7 +16,8 @@ from headstart.errors import ConfigError, DataError, HeadstartError, ModelError,
 from headstart.reading.examples import read_examples
 from headstart.runs.run import RunFolder
 from headstart.studies import finetune as finetuning
-from headstart.studies.finetune import build_classifier, finetune, load_data
+from headstart.studies.classifier import build_classifier, load_data
+from headstart.studies.finetune import finetune
 from headstart.studies.settings import FinetuneSettings
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, frozen_features

@@ -18,8 +18,8 @@ from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
 from headstart.studies.baselines import KINDS
+from headstart.studies.classifier import build_classifier, open_base
 from headstart.studies.contrasts import DISTILLED, SELF_TRAINED, STUDENTS
-from headstart.studies.finetune import build_classifier, open_base
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, UNLABELLED, CompareSettings, FinetuneSettings, LabelledSettings

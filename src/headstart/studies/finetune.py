@@ -9,7 +9,6 @@ contrastive   the backbone learns which texts are of one class; then logistic re
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import shutil
 import time
@@ -24,24 +23,22 @@ import torch
 from headstart.bases import note_local
 from headstart.batches.batch import pick_window
 from headstart.batches.examples import EncodedExamples, EncodingCache, ExampleBatches
-from headstart.checkpoints.exchange import open_model
-from headstart.checkpoints.folder import Checkpoint, check_tokenizer
-from headstart.config import ClassifierConfig
+from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import ConfigError
 from headstart.files import write_text
 from headstart.metrics import Floats, Scores, fit_temperature, score
 from headstart.model.model import Model
-from headstart.model.presets import PRESETS, usual_head
 from headstart.parallel import SINGLE, Parallel
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
+from headstart.studies.classifier import Data, build_classifier, draw_train, load_data, open_base
 from headstart.studies.distillation import check_teachers, student_settings, teach, teacher_fingerprints
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.probe import fit_head, fit_probe
 from headstart.studies.settings import FinetuneSettings
-from headstart.studies.splits import draw_budget, read_splits
+from headstart.studies.splits import read_splits
 from headstart.studies.unlabelled import not_in, unlabelled_texts
 from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.driver import Run, count_parameters, open_run, training_manifest, training_result
@@ -51,20 +48,6 @@ from headstart.training.loop import Loop
 from headstart.training.objectives import Classification, Contrastive, Distillation, FrozenClassification, Objective
 
 STAGES = "self-training"  # in the folder of a run with unlabelled texts or teachers, while it is in progress
-
-
-@dataclass(frozen=True)
-class Data:
-    """The splits as texts and as ids, with the classes of the training set."""
-
-    examples: dict[str, Examples]
-    encoded: dict[str, EncodedExamples]
-    class_names: tuple[str, ...]
-    encoding_seconds: dict[str, float]  # of each split
-
-    def fingerprint(self) -> dict[str, str]:
-        """A digest of each split's ids and labels."""
-        return {name: _digest(part) for name, part in self.encoded.items()}
 
 
 @dataclass(frozen=True)
@@ -119,7 +102,7 @@ def finetune(
         unlabelled = unlabelled_texts(settings, splits, log)
     if settings.teacher and teachers_answers is None:
         splits = read_splits(settings, log) if splits is None else splits
-        check_teachers(settings.teacher, {**splits, "train": _drawn(splits["train"], settings)}, log)
+        check_teachers(settings.teacher, {**splits, "train": draw_train(splits["train"], settings)}, log)
     window = pick_window(settings.window, base.model.config)
     data = load_data(settings, base.tokenizer, window, log, splits, encode)
     parallel.require_same("data", str(data.fingerprint()))
@@ -321,76 +304,6 @@ def predict_test(
     return {"test": predicted}, cost
 
 
-def load_data(
-    settings: FinetuneSettings,
-    tokenizer: Tokenizer,
-    window: int,
-    log: Callable[[str], None] = lambda text: None,
-    splits: Mapping[str, Examples] | None = None,
-    encode: EncodingCache | None = None,
-) -> Data:
-    """Read and encode the splits; every label is one that the training set has, whatever the budget."""
-    examples = dict(read_splits(settings, log) if splits is None else splits)
-    class_names = examples["train"].class_names
-    examples["train"] = _drawn(examples["train"], settings)
-    encode, encoded, seconds = encode or EncodingCache(), {}, {}
-    for name, texts in examples.items():
-        encoded[name], seconds[name] = encode(texts, tokenizer, class_names, window)
-        if truncated := encoded[name].truncated:
-            log(f"{name}: {truncated} of {len(encoded[name])} texts are longer than {window} tokens and were cut")
-    return Data(examples, encoded, class_names, seconds)
-
-
-def _drawn(train: Examples, settings: FinetuneSettings) -> Examples:
-    """The training texts of a label budget; all of them, where there is none."""
-    return train if settings.labels is None else draw_budget(train, settings.labels, settings.seed)
-
-
-def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
-    """The base under a classifier head, or its architecture with fresh weights, both initialised by the seed."""
-    config = base.config
-    if settings.backbone_dropout is not None:
-        config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
-    head = usual_head(config, "classifier", classes)
-    assert isinstance(head, ClassifierConfig)
-    if settings.mode == "contrastive":  # the cosine of two texts is of all their tokens
-        head = replace(head, pool="mean", pooler="none")
-    changes: dict[str, Any] = {name: getattr(settings, name) for name in ("dropout", "pool", "pooler", "read")}
-    head = replace(head, **{name: value for name, value in changes.items() if value is not None})
-    torch.manual_seed(settings.seed)
-    if settings.mode == "scratch":
-        return Model.build(config, head)
-    if config != base.config:
-        changed = Model.empty(config, base.head_config)
-        changed.load_state_dict(base.state_dict(), assign=True)
-        base = changed
-    model = base.with_head(head)
-    if settings.mode == "contrastive":
-        assert model.head is not None
-        model.head.requires_grad_(False)  # it is fitted, not trained
-    return model.freeze() if settings.mode == "frozen" else model
-
-
-def open_base(init: str, tokenizer_path: str | None, mode: str) -> Checkpoint:
-    """The model to start from, with a tokenizer; a preset has an architecture and nothing else."""
-    own = None if tokenizer_path is None else Tokenizer.load(tokenizer_path)
-    if init in PRESETS and not Path(init).is_dir():
-        if mode != "scratch":
-            raise ConfigError(
-                "finetune", [f"init {init!r} is a preset without weights: use --mode scratch, or a model folder"]
-            )
-        if own is None:
-            raise ConfigError("finetune", [f"init {init!r} is a preset without a tokenizer: add --tokenizer"])
-        config = replace(PRESETS[init], vocabulary=own.size)
-        return Checkpoint(Model.empty(config), tokenizer=own)
-    checkpoint = open_model(init, tokenizer=own is None)
-    tokenizer = own or checkpoint.tokenizer
-    if tokenizer is None:
-        raise ConfigError("finetune", [f"{init} has no tokenizer of its own: add --tokenizer"])
-    check_tokenizer(checkpoint.model.config, tokenizer)
-    return Checkpoint(checkpoint.model, tokenizer=tokenizer)
-
-
 def _objective(
     settings: FinetuneSettings, data: Data, features: Mapping[str, torch.Tensor], targets: torch.Tensor | None
 ) -> Objective:
@@ -418,13 +331,6 @@ def _batches(settings: FinetuneSettings, data: Data, tokenizer: Tokenizer) -> Ex
         never_dropped=tokenizer.wrapping_tokens,
         class_pairs=settings.mode == "contrastive",
     )
-
-
-def _digest(part: EncodedExamples) -> str:
-    digest = hashlib.sha256()
-    for array in (part.ids, part.starts, part.labels):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _result(settings: FinetuneSettings, data: Data, ended: Ended) -> tuple[dict[str, Any], Predictions]:

@@ -37,9 +37,10 @@ from headstart.model.model import Model
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
 from headstart.runs.run import EVENTS, RunFolder
+from headstart.studies.classifier import Data, open_base
 from headstart.studies.corpus import write_texts
 from headstart.studies.distillation import student_settings
-from headstart.studies.finetune import STAGES, Data, Ended, finetune, open_base, predict_test
+from headstart.studies.finetune import STAGES, Ended, finetune, predict_test
 from headstart.studies.fingerprints import settings_key, split_fingerprints
 from headstart.studies.pretrain import DIRECTION_OF, HEAD_OF, pretrain
 from headstart.studies.settings import UNLABELLED, FinetuneSettings, PretrainSettings

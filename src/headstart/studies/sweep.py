@@ -31,7 +31,7 @@ from headstart.reading.examples import Examples
 from headstart.redaction import redacted
 from headstart.runs.events import OnEvent
 from headstart.runs.study import StudyData, StudyFolder
-from headstart.studies.finetune import build_classifier, load_data, open_base
+from headstart.studies.classifier import build_classifier, load_data, open_base
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.locks import run_lock
 from headstart.studies.search import search

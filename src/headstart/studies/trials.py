@@ -24,8 +24,9 @@ from headstart.runs.predictions import read_correct
 from headstart.runs.run import PREDICTIONS, RunFolder
 from headstart.runs.study import StudyFolder
 from headstart.runs.sweep import Sweep, Trial, plain, shown
+from headstart.studies.classifier import open_base
 from headstart.studies.corrections import p_values_against_best
-from headstart.studies.finetune import finetune, open_base
+from headstart.studies.finetune import finetune
 from headstart.studies.fingerprints import base_fingerprint, settings_key
 from headstart.studies.settings import FinetuneSettings, SweepSettings
 from headstart.training.driver import open_run
