@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from headstart.studies.distillation import check_teachers, teach
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.splits import read_splits
+from headstart.training import inference
 from headstart.training.objectives import Classification, Distillation
 from headstart.use.classifier import TextClassifier
 from headstart.use.linear_classifier import LinearClassifier
@@ -104,13 +106,15 @@ def test_without_unlabelled_texts_the_training_texts_are_what_is_taught(
     assert RunFolder(tmp_path / "r").manifest().data.keys() == {"train", "valid", "test"}
 
 
-def lesson_of(place: Path, base: Path, folders: tuple[str, ...], cache: Path) -> module.Lesson:
+def lesson_of(
+    place: Path, base: Path, folders: tuple[str, ...], cache: Path, log: Callable[[str], None] = lambda text: None
+) -> module.Lesson:
     asked = settings(place, base, unlabelled=str(place / "more.txt"))
     splits = read_splits(asked)
     more = replace(splits["valid"], rows=splits["valid"].rows[:7])
     names = splits["train"].class_names
     cpu = torch.device("cpu")
-    return teach(folders, splits["train"], more, names, cpu, torch.float32, SINGLE, cache, lambda text: None)
+    return teach(folders, splits["train"], more, names, cpu, torch.float32, SINGLE, cache, log)
 
 
 def test_targets_are_the_calibrated_probabilities_and_for_labelled_texts_half_the_label(
@@ -154,6 +158,23 @@ def test_several_teachers_are_averaged_whatever_the_order_of_their_classes(
     mean = lesson_of(place, base, (str(teacher), str(tmp_path / "other")), tmp_path / "cache").targets
     assert not np.allclose(second, single, atol=0.05)
     assert mean == pytest.approx((single + second) / 2, abs=1e-6)
+
+
+def test_a_line_every_few_seconds_says_how_far_a_teacher_is(
+    place: Path, base: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(inference.TOKENS, "cpu", 64)  # several batches
+    said: dict[float, list[str]] = {0.0: [], 60.0: []}
+    for interval, lines in said.items():
+        monkeypatch.setattr(module, "INTERVAL", interval)
+        lesson_of(place, base, (str(teacher),), tmp_path / str(interval), lines.append)
+    assert said[60.0] == ["1 teacher: answers to 31 texts"]
+    first, *others = said[0.0]
+    assert first == said[60.0][0]
+    assert len(others) > 2
+    assert others[-1] == f"teacher {teacher}: 31 of 31 texts"
+    answered = [int(line.split(": ")[1].split()[0]) for line in others]
+    assert answered == sorted(set(answered))
 
 
 # The loss

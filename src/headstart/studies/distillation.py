@@ -11,6 +11,7 @@ A teacher that learned from a text of valid or test would pass it on, so it is r
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from headstart.wording import plural
 TEACHER_SHARE = 0.5  # of a labelled text's target; the rest is its label
 STUDENT_DROPOUT = 0.1  # of the tokens of a student's texts, where a setting says nothing
 LEAST_PASSES = 2  # of a student over its texts
+INTERVAL = 10.0  # seconds between two lines while a teacher answers, which takes a large one minutes
 
 Log = Callable[[str], None]
 Classifier = Checkpoint | LinearModel
@@ -142,7 +144,7 @@ def teach(
     with wait_for_lock(file) if parallel.world_size == 1 else nullcontext():  # runs of a study side by side ask once
         if not parallel.broadcast(file.is_file()):
             log(f"{plural(len(folders), 'teacher')}: answers to {len(texts.rows):,} texts")
-            each = [_answers(folder, texts, class_names, device, precision, parallel) for folder in folders]
+            each = [_answers(folder, texts, class_names, device, precision, parallel, log) for folder in folders]
             if parallel.is_main:
                 with new_file(file) as unfinished:
                     mean = torch.from_numpy(np.mean(each, axis=0, dtype=np.float32))
@@ -159,6 +161,7 @@ def _answers(
     device: torch.device,
     precision: torch.dtype,
     parallel: Parallel,
+    log: Log,
 ) -> Floats:
     """(rows, C): a teacher's calibrated probabilities, in the order of these classes."""
     teacher = _open(folder, class_names)
@@ -168,9 +171,24 @@ def _answers(
         assert teacher.tokenizer is not None
         window = pick_window(None, teacher.model.config)
         encoded = EncodedExamples.of(texts, teacher.tokenizer, teacher.class_names, window)
-        answers = classify(teacher.model.to(device), encoded, precision, parallel=parallel)
+        on_batch = _progress(folder, len(encoded), parallel, log)
+        answers = classify(teacher.model.to(device), encoded, precision, parallel=parallel, on_batch=on_batch)
     order = [teacher.class_names.index(name) for name in class_names]
     return softmax(answers / teacher.temperature)[:, order]
+
+
+def _progress(folder: str, total: int, parallel: Parallel, log: Log) -> Callable[[int], None]:
+    """A callback for the batches of a teacher: a line every few seconds."""
+    answered, last = 0, time.monotonic()
+
+    def on_batch(rows: int) -> None:
+        nonlocal answered, last
+        answered += rows * parallel.world_size
+        if time.monotonic() - last >= INTERVAL:
+            last = time.monotonic()
+            log(f"teacher {folder}: {min(answered, total):,} of {total:,} texts")
+
+    return on_batch
 
 
 def _lesson(train: Examples, more: Sequence[Example], answers: Floats, class_names: Sequence[str]) -> Lesson:

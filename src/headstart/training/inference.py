@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,8 +32,12 @@ def classify(
     features: Tensor | None = None,
     *,
     parallel: Parallel = SINGLE,
+    on_batch: Callable[[int], None] = lambda rows: None,
 ) -> Floats:
-    """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them."""
+    """(n, C) log-probabilities of every row; from `features` (n, D), where a frozen backbone gave them.
+
+    `on_batch` is called with the number of rows of each batch that is done.
+    """
     was_training = model.training
     model.eval()
     out = np.zeros((len(data), model.head.config.classes if isinstance(model.head, ClassifierHead) else 0))
@@ -46,6 +50,7 @@ def classify(
                 logits = model.head(features[batch.rows])
         if own:
             out[rows] = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
+        on_batch(len(rows))
     model.train(was_training)
     if parallel.world_size > 1:
         out = parallel.all_reduce(torch.from_numpy(out).to(model.device)).cpu().numpy()  # zeros in the rows of others
