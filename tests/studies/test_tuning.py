@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from headstart.runs.run import RunFolder
 from headstart.studies import looks, tuning
 from headstart.studies import study as module
 from headstart.studies.compare import _work, compare, open_study
-from headstart.studies.effort import EFFORTS, SHORT, Effort, RunsAhead, choose_effort, needed_epochs
+from headstart.studies.effort import EFFORTS, QUICK, SHORT, Effort, RunsAhead, choose_effort, needed_epochs
 from headstart.studies.finetune import finetune
 from headstart.studies.settings import CompareSettings
 from headstart.studies.study import Study
@@ -187,6 +188,16 @@ def test_effort_is_cut_to_the_time_there_is() -> None:
     longest = SMALL.most_epochs
     assert with_budgets.epochs(SMALL) == 3 * (max(2.0, 0.1 * longest) + 0.5 * longest + longest)
     assert choose_effort(efforts, [1.0, 1.0], enough + 1, with_budgets) is efforts[1]
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_efforts_are_so_close_that_the_next_one_uses_half_of_the_time(seeds: int) -> None:
+    needed = [needed_epochs(effort, RunsAhead(seeds)) for effort in QUICK]
+    shares = [after / before for before, after in pairwise(needed)]
+    assert all(0.5 <= share < 1 for share in shares)
+    # An arm that needs many epochs gets them wherever there is time: eight to ten with two thirds of the first effort.
+    most = {effort.most_epochs for effort, epochs in zip(QUICK, needed, strict=True) if epochs > 0.66 * needed[0]}
+    assert most == {8, 10}
 
 
 class FakeSearch:

@@ -70,6 +70,7 @@ class RunsAhead:
 
 QUICK = (
     Effort(rates=5, finalists=2, epochs=5, longer=(2,), dropouts=(0.2,)),
+    Effort(rates=5, finalists=2, epochs=4, longer=(2,)),
     Effort(rates=5, finalists=2, epochs=4),
     Effort(rates=4, finalists=0, epochs=4),
     Effort(rates=3, finalists=0, epochs=3),
