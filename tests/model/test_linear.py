@@ -92,6 +92,19 @@ def test_the_setting_is_given_back() -> None:
     assert module.SETTINGS.fp32_precision == before
 
 
+@NEEDS_SETTING
+@pytest.mark.usefixtures("always_onednn")
+def test_the_setting_is_given_back_by_the_last_of_several_threads() -> None:
+    before = module.SETTINGS.fp32_precision
+    first, second = OneDnn(64), OneDnn(64)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()  # as where two threads overlap
+    assert module.SETTINGS.fp32_precision == "bf16"
+    second.__exit__()
+    assert module.SETTINGS.fp32_precision == before
+
+
 @NEEDS_ONEDNN
 def test_float32_stays_float32() -> None:
     torch.manual_seed(0)

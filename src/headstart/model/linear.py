@@ -12,9 +12,10 @@ the same number of tokens. So oneDNN gets a multiple of 16 or more of them, of w
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -54,20 +55,31 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class OneDnn:
     """A block in which float32 products of `rows` rows on a CPU are oneDNN's, where that is exact and faster.
 
-    The setting is the process's: a product of another thread in the meantime is oneDNN's too, and as exact.
+    The setting is the process's: a product of another thread in the meantime is oneDNN's too, and as exact. So the
+    first block of all threads changes it, and the last one gives it back.
     """
+
+    lock: ClassVar[threading.Lock] = threading.Lock()
+    inside: ClassVar[int] = 0  # blocks of all threads
+    before: ClassVar[str] = ""
 
     def __init__(self, rows: int) -> None:
         self.on = onednn_is_faster() and rows == onednn_rows(rows)
 
     def __enter__(self) -> None:
         if self.on:
-            self.before = SETTINGS.fp32_precision
-            SETTINGS.fp32_precision = "bf16"
+            with OneDnn.lock:
+                if OneDnn.inside == 0:
+                    OneDnn.before = SETTINGS.fp32_precision
+                    SETTINGS.fp32_precision = "bf16"
+                OneDnn.inside += 1
 
     def __exit__(self, *error: object) -> None:
         if self.on:
-            SETTINGS.fp32_precision = self.before
+            with OneDnn.lock:
+                OneDnn.inside -= 1
+                if OneDnn.inside == 0:
+                    SETTINGS.fp32_precision = OneDnn.before
 
 
 def onednn_rows(rows: int) -> int:
@@ -99,17 +111,18 @@ def _is_amd() -> bool:
 
 def _is_exact() -> bool:
     """Whether oneDNN multiplies 1 + 2⁻¹² as it is; rounded to bf16 it is 1."""
-    before = getattr(SETTINGS, "fp32_precision", None)
-    if before is None:
+    if not hasattr(SETTINGS, "fp32_precision"):
         return False
     x = torch.full((64, 64), 1 + 2**-12)
-    try:
-        SETTINGS.fp32_precision = "bf16"
-        return torch.equal(x @ torch.eye(64), x)
-    except RuntimeError:
-        return False
-    finally:
-        SETTINGS.fp32_precision = before
+    with OneDnn.lock:
+        before = SETTINGS.fp32_precision
+        try:
+            SETTINGS.fp32_precision = "bf16"
+            return torch.equal(x @ torch.eye(64), x)
+        except RuntimeError:
+            return False
+        finally:
+            SETTINGS.fp32_precision = before
 
 
 def _supports(x: Tensor) -> bool:
