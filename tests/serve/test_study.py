@@ -68,7 +68,7 @@ class TestAnswers:
             weights = [word["weight"] for word in said[name]["words"]]
             assert weights == pytest.approx([word.weight for word in offline.words], abs=1e-4)
         model = LinearModel.load(runs["tfidf"] / LINEAR)
-        [shares] = calibrated(model.log_probabilities(TEXT)[None], model.temperature)
+        [shares] = calibrated(model.log_probabilities([TEXT]), model.temperature)
         assert close(said["tfidf"]["probabilities"], dict(zip(model.class_names, map(float, shares), strict=True)))
         weights = [word["weight"] for word in said["tfidf"]["words"]]
         exact = [word.weight for word in linear_words(model, TEXT, said["tfidf"]["label"])]

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_union
 
 from headstart.metrics import score
 from headstart.reading.examples import Example, Examples
@@ -19,7 +18,7 @@ from headstart.studies import linear, row_space
 from headstart.studies.baselines import baseline
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
-from headstart.studies.tfidf import CUT_SHORT, NGRAMS, TfidfSearch, Weighting, vectorizers
+from headstart.studies.tfidf import CUT_SHORT, NGRAMS, TfidfSearch, Weighting, count_ngrams
 from tests.studies.example_data import reviews
 
 
@@ -71,23 +70,28 @@ def test_the_strength_is_chosen_on_valid_alone(tmp_path: Path) -> None:
 def test_weights_from_counts_are_those_of_a_vectorizer_of_the_rows(ngrams: str) -> None:
     """The n-grams of all texts are counted once; a fold still knows nothing of texts that it does not train on."""
     texts = [text for _, text in reviews(40, 1)]
-    counts = {kind: each.fit_transform(texts) for kind, each in vectorizers().items()}
+    vocabularies, counts = count_ngrams(texts)
     rows, others = np.arange(0, 40, 3), np.arange(1, 40, 3)
     weighting = Weighting(counts, ngrams, rows)
     own = {
         "words": TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", sublinear_tf=True),
         "characters": TfidfVectorizer(analyzer="char", ngram_range=(2, 5), sublinear_tf=True),
     }
-    union = make_union(*(own[kind] for kind in NGRAMS[ngrams])).fit([texts[row] for row in rows])
+    for kind in NGRAMS[ngrams]:
+        own[kind].fit([texts[row] for row in rows])
     for part in (rows, others):
-        expected = union.transform([texts[row] for row in part]).toarray()
-        np.testing.assert_allclose(weighting.apply(counts, part).toarray(), expected, atol=1e-6)
+        expected = []
+        for kind, columns, _ in weighting.parts:
+            order = [own[kind].vocabulary_[name] for name in vocabularies[kind].names[columns]]
+            assert sorted(order) == list(range(len(own[kind].vocabulary_)))
+            expected.append(own[kind].transform([texts[row] for row in part]).toarray()[:, order])
+        np.testing.assert_allclose(weighting.apply(counts, part).toarray(), np.hstack(expected), atol=1e-6)
 
 
 def test_a_large_strength_is_fitted_to_its_end_from_the_one_before() -> None:
     """A path from small to large gives the models that fitting each anew gives."""
     rows = reviews(120, 2)
-    counts = {kind: each.fit_transform([text for _, text in rows]) for kind, each in vectorizers().items()}
+    _, counts = count_ngrams([text for _, text in rows])
     labels = np.array([label == "pos" for label, _ in rows]).astype(np.int64)
     fold = TfidfSearch(counts, labels, 2).fold("words", np.arange(80), np.arange(80, 120))
     path = linear.try_strengths([fold], 1.0, {}, 2)
@@ -103,7 +107,7 @@ def test_the_scores_of_a_search_are_those_of_the_optimum(few_rows: int, monkeypa
     """On the features themselves and in the space of the rows: what regression at a tight tolerance gives."""
     monkeypatch.setattr(row_space, "FEW_ROWS", few_rows)
     rows = reviews(90, 2)
-    counts = {kind: each.fit_transform([text for _, text in rows]) for kind, each in vectorizers().items()}
+    _, counts = count_ngrams([text for _, text in rows])
     labels = np.arange(90) % 3
     folds = [(np.arange(30, 90), np.arange(30)), (np.arange(60), np.arange(60, 90))]
     chosen, tuning = TfidfSearch(counts, labels, 3).choose(folds, folds)

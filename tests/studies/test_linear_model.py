@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 
 from headstart.checkpoints.folder import read_safetensors, write_safetensors
 from headstart.errors import CheckpointError, NotFinite
+from headstart.metrics import softmax
 from headstart.reading.examples import Example, Examples
 from headstart.runs.run import LINEAR
 from headstart.studies.baselines import baseline
 from headstart.studies.linear_model import OCCURRENCES, LinearModel
-from headstart.studies.tfidf import vectorizers
 from headstart.use.linear_classifier import LinearClassifier
 from headstart.use.linear_words import against_others, content, linear_words
 from tests.cli.command_line import run as headstart
 from tests.studies.example_data import reviews
+from tests.studies.test_ngrams import count_vectorizer
 
 
 def examples(count: int, seed: int, third: str | None = None) -> Examples:
@@ -45,15 +46,22 @@ def test_it_answers_as_the_run_did(run: Path) -> None:
     model = LinearModel.load(run / LINEAR)
     rows = [row for row in pq.read_table(run / "predictions.parquet").to_pylist() if row["split"] == "test"]
     assert len(rows) >= 60
-    for row in rows:
-        recorded = [row[f"probability:{name}"] for name in model.class_names]
-        np.testing.assert_allclose(np.exp(model.log_probabilities(row["text"])), recorded, atol=2e-5)
+    recorded = [[row[f"probability:{name}"] for name in model.class_names] for row in rows]
+    np.testing.assert_allclose(np.exp(model.log_probabilities([row["text"] for row in rows])), recorded, atol=2e-5)
+
+
+def test_many_texts_have_the_scores_of_each_by_itself(run: Path) -> None:
+    model = LinearModel.load(run / LINEAR)
+    texts = ["", "漢字", "a witty tale,  of  the dull TIDE!", "dull dull\tdull", *(text for _, text in reviews(20, 7))]
+    scores = np.array([model.scores(model.features(text)) for text in texts])
+    np.testing.assert_allclose(model.log_probabilities(texts), np.log(softmax(scores)), atol=1e-12)
+    assert model.log_probabilities([]).shape == (0, len(model.class_names))
 
 
 @given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "Z", "Cc"]), max_size=40))
 @pytest.mark.parametrize("kind", ["words", "characters"])
 def test_ngrams_are_those_of_scikit_learn(kind: str, text: str) -> None:
-    counted = vectorizers()[kind].build_analyzer()(text)
+    counted = count_vectorizer(kind).build_analyzer()(text)
     found = OCCURRENCES[kind](text)
     assert [occurrence.ngram for occurrence in found] == counted
     for occurrence in found:
@@ -123,6 +131,8 @@ def test_a_damaged_file_is_refused(run: Path, tmp_path: Path) -> None:
         ({"temperature": None}, "'temperature' is None"),
         ({"ngrams": {"syllables": []}}, "'syllables' are no n-grams"),
         ({"ngrams": {"words": [["a"]]}}, "'words' are no n-grams"),
+        ({"ngrams": {"words": ["a b c"]}}, "'words' are no n-grams"),
+        ({"ngrams": {"characters": ["a"]}}, "'characters' are no n-grams"),
         ({"ngrams": ["words"]}, "no linear model of this headstart"),
     ],
 )

@@ -166,7 +166,7 @@ def _answers(
     """(rows, C): a teacher's calibrated probabilities, in the order of these classes."""
     teacher = _open(folder, class_names)
     if isinstance(teacher, LinearModel):
-        answers = np.stack([teacher.log_probabilities(row.content) for row in texts.rows])
+        answers = teacher.log_probabilities([row.content for row in texts.rows])
     else:
         assert teacher.tokenizer is not None
         window = pick_window(None, teacher.model.config)

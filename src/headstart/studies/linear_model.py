@@ -1,7 +1,7 @@
 """The linear model on TF-IDF as a file: what `fit_tfidf` chose and fitted, to be asked again.
 
     model = LinearModel.load(Path("runs/tfidf-600-seed0-…/linear.safetensors"))
-    model.log_probabilities("A tender, witty book.")   # (C,)
+    model.log_probabilities(["A tender, witty book."])   # (1, C)
 
 A feature is an n-gram; its value is (1 + log count) · idf, and each kind of n-gram has length 1 in every text. A class
 has the score weight · features + bias. So what each n-gram adds to a score can be read off exactly.
@@ -10,7 +10,6 @@ has the score weight · features + bias. So what each n-gram adds to a score can
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +32,9 @@ from headstart.errors import CheckpointError, shown
 from headstart.files import new_file
 from headstart.metrics import Floats, softmax
 from headstart.studies.linear import TINY, Ints, weights
-from headstart.studies.tfidf import CHARACTERS, WORD, FittedTfidf
+from headstart.studies.ngrams import LENGTHS, SPACES, WORD, NgramVocabulary, split_ngram
+from headstart.studies.tfidf import FittedTfidf
 
-SPACES = re.compile(r"\s\s+")
 UNSEEN = -1e4  # the bias of a class that no text of train has
 
 
@@ -68,7 +67,7 @@ class LinearModel:
     @classmethod
     def of(cls, fitted: FittedTfidf, class_names: Sequence[str]) -> LinearModel:
         parts = fitted.weighting.parts
-        ngrams = {kind: fitted.vectorizers[kind].get_feature_names_out()[columns] for kind, columns, _ in parts}
+        ngrams = {kind: fitted.vocabularies[kind].names[columns] for kind, columns, _ in parts}
         weight, bias = weights(fitted.regression)
         seen = fitted.regression.classes_
         all_weights, all_biases = np.zeros((len(class_names), weight.shape[1])), np.full(len(class_names), UNSEEN)
@@ -143,17 +142,32 @@ class LinearModel:
         scores: Floats = self.weight[:, columns] @ values + self.bias
         return scores
 
-    def log_probabilities(self, text: str) -> Floats:
-        """(C,), before the temperature."""
-        logs: Floats = np.log(np.maximum(softmax(self.scores(self.features(text))[None]), TINY))[0]
+    @cached_property
+    def _vocabularies(self) -> list[tuple[NgramVocabulary, Ints]]:
+        """For each kind of n-gram a vocabulary that has those of the model, and the column of each in it."""
+        made = ((NgramVocabulary.containing(kind, names), names) for kind, names in self.ngrams.items())
+        return [(vocabulary, vocabulary.find(names)) for vocabulary, names in made]
+
+    def log_probabilities(self, texts: Sequence[str]) -> Floats:
+        """(n, C), before the temperature: the same scores as by `features` of one text after the other."""
+        scores, first = np.tile(self.bias, (len(texts), 1)), 0
+        for vocabulary, columns in self._vocabularies:
+            own = slice(first, first := first + len(columns))
+            features = vocabulary.count(texts).astype(np.float64)[:, columns]
+            features.data = (1 + np.log(features.data)) * self.idf[own][features.indices]
+            length = np.sqrt(np.asarray(features.multiply(features).sum(1)))  # (n, 1)
+            scores += features @ self.weight[:, own].T / np.where(length, length, 1)
+        logs: Floats = np.log(np.maximum(softmax(scores), TINY))
         return logs
 
 
 def _count(kind: str, names: Any) -> int:
     """How many n-grams of a kind there are; raises where they are none."""
-    if kind not in OCCURRENCES or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{shown(kind)} are no n-grams")
-    return len(names)
+    if kind in LENGTHS and isinstance(names, list) and all(isinstance(name, str) for name in names):
+        shortest, longest = LENGTHS[kind]
+        if all(shortest <= len(split_ngram(kind, name)) <= longest for name in names):
+            return len(names)
+    raise ValueError(f"{shown(kind)} are no n-grams")
 
 
 def word_occurrences(text: str) -> list[Occurrence]:
@@ -163,7 +177,7 @@ def word_occurrences(text: str) -> list[Occurrence]:
     ['dull', ',', 'dull', '.', 'dull ,', ', dull', 'dull .']
     """
     lowered, places = _lowered(text)
-    tokens = [(match[0], tuple(places[match.start() : match.end()])) for match in re.finditer(WORD, lowered)]
+    tokens = [(match[0], tuple(places[match.start() : match.end()])) for match in WORD.finditer(lowered)]
     single = [Occurrence(token, (own,)) for token, own in tokens]
     return single + [Occurrence(f"{a} {b}", (own, next_)) for (a, own), (b, next_) in pairwise(tokens)]
 
@@ -181,9 +195,10 @@ def character_occurrences(text: str) -> list[Occurrence]:
         own += places[last : match.start() + 1]
         last = match.end()
     squeezed, own = squeezed + lowered[last:], own + places[last:]
+    shortest, longest = LENGTHS["characters"]
     return [
         Occurrence(squeezed[start : start + length], tuple((place,) for place in own[start : start + length]))
-        for length in range(CHARACTERS[0], CHARACTERS[1] + 1)
+        for length in range(shortest, longest + 1)
         for start in range(len(squeezed) - length + 1)
     ]
 

@@ -19,11 +19,10 @@ from headstart.reading.examples import Examples
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import linear
 from headstart.studies.linear import Attempt, Features, FoldFeatures, Ints
+from headstart.studies.ngrams import LENGTHS, NgramVocabulary
 from headstart.studies.row_space import row_space
 
 NGRAMS = {"words": ("words",), "characters": ("characters",), "words+characters": ("words", "characters")}
-WORD = r"\w+|[^\w\s]"  # a punctuation mark is a word
-CHARACTERS = 2, 5  # the shortest and the longest n-gram of characters
 START = 1.0  # the strength that the search begins with
 SCREENING_STRENGTH = 10.0
 SCREENING_FOLDS = 2
@@ -31,12 +30,10 @@ SCREENING_ROWS = 2000
 CUT_SHORT = "time was up: the search ended with the best so far"
 
 
-def vectorizers() -> dict[str, Any]:
-    """Counts of words (1 and 2 in a row; a punctuation mark is a word), and of characters (2 to 5 in a row)."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    words = CountVectorizer(ngram_range=(1, 2), token_pattern=WORD, dtype=np.float32)
-    return {"words": words, "characters": CountVectorizer(analyzer="char", ngram_range=CHARACTERS, dtype=np.float32)}
+def count_ngrams(texts: Sequence[str]) -> tuple[dict[str, NgramVocabulary], dict[str, Features]]:
+    """The n-grams of some texts, of words and of characters, and how often each text has them."""
+    vocabularies = {kind: NgramVocabulary.of(kind, texts) for kind in LENGTHS}
+    return vocabularies, {kind: vocabulary.count(texts) for kind, vocabulary in vocabularies.items()}
 
 
 class Weighting:
@@ -62,7 +59,7 @@ class Weighting:
 class FittedTfidf:
     """The linear model, how it was chosen, and what it says of valid."""
 
-    vectorizers: Mapping[str, Any]
+    vocabularies: Mapping[str, NgramVocabulary]
     weighting: Weighting
     regression: Any
     classes: int
@@ -72,7 +69,7 @@ class FittedTfidf:
     temperature: float
 
     def predict(self, texts: Sequence[str]) -> Floats:
-        counts = {kind: self.vectorizers[kind].transform(texts) for kind, _, _ in self.weighting.parts}
+        counts = {kind: self.vocabularies[kind].count(texts) for kind, _, _ in self.weighting.parts}
         return linear.log_probabilities(self.regression, self.weighting.apply(counts), self.classes)
 
     @property
@@ -85,7 +82,7 @@ class FittedTfidf:
         """Of the coefficients and the weights of the n-grams in float32, and of the n-grams themselves."""
         numbers = self.regression.coef_.size + self.regression.intercept_.size + self.size
         text = sum(
-            sum(len(ngram.encode()) for ngram in self.vectorizers[kind].get_feature_names_out()[columns])
+            sum(len(ngram.encode()) for ngram in self.vocabularies[kind].names[columns])
             for kind, columns, _ in self.weighting.parts
         )
         return int(4 * numbers + text)
@@ -108,8 +105,7 @@ def fit_tfidf(
     """
     rows = (*train.rows, *valid.rows)
     y = np.concatenate([labels["train"], labels["valid"]])
-    counting = vectorizers()
-    counts = {kind: each.fit_transform([row.content for row in rows]) for kind, each in counting.items()}
+    vocabularies, counts = count_ngrams([row.content for row in rows])
     search = TfidfSearch(counts, y, classes)
     folds = linear.fold_rows(train, valid, whole=whole)
     sample = linear.sample_folds(folds, rows, SCREENING_ROWS)[:SCREENING_FOLDS]
@@ -122,7 +118,7 @@ def fit_tfidf(
         temperature = fit_temperature(chosen.log_probabilities, chosen.labels)
         weighting, regression = search.fit(chosen, np.arange(len(rows)))
     strength = chosen.settings["strength"]
-    return FittedTfidf(counting, weighting, regression, classes, tuning, strength, predicted, temperature)
+    return FittedTfidf(vocabularies, weighting, regression, classes, tuning, strength, predicted, temperature)
 
 
 @dataclass(frozen=True)

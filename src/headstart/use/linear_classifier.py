@@ -34,8 +34,8 @@ class LinearClassifier:
 
     def predict(self, texts: Sequence[Text], *, abstain_below: float | None = None) -> list[Prediction]:
         """A prediction for each text (or pair), in order, with calibrated probabilities."""
-        scores = (self.model.log_probabilities(content(text))[None] for text in texts)
-        rows = (calibrated(each, self.model.temperature)[0] for each in scores)
+        scores = self.model.log_probabilities([content(text) for text in texts])
+        rows = calibrated(scores, self.model.temperature)
         return [Prediction.of(self.class_names, row, abstain_below) for row in rows]
 
 
