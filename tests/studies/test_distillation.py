@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from headstart.studies import distillation as module
 from headstart.studies.compare import compare, open_study
 from headstart.studies.distillation import check_teachers, teach
 from headstart.studies.finetune import finetune
+from headstart.studies.outcomes import run_cost
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.splits import read_splits
 from headstart.training import inference
@@ -104,6 +106,17 @@ def test_without_unlabelled_texts_the_training_texts_are_what_is_taught(
     result = finetune(settings(place, base, teacher=(str(teacher),), epochs=2), tmp_path / "r")
     assert result["distillation"]["texts"] == 0
     assert RunFolder(tmp_path / "r").manifest().data.keys() == {"train", "valid", "test"}
+
+
+def test_the_cost_of_a_student_has_the_training_of_its_teachers_in_it(
+    place: Path, base: Path, teacher: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(teacher / "model", model)  # a model folder does not say how long it took
+    finetune(settings(place, base, teacher=(str(teacher), str(model)), epochs=1), tmp_path / "r")
+    student, taught = (RunFolder(folder).manifest().seconds for folder in (tmp_path / "r", teacher))
+    assert student is not None and taught is not None
+    assert run_cost(tmp_path / "r").seconds == pytest.approx(student + taught)
 
 
 def lesson_of(

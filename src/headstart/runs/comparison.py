@@ -41,7 +41,7 @@ class RunScores:
 class Cost:
     """What an arm takes: means over its runs; None where it was not measured."""
 
-    seconds: float | None = None  # to train one model, its settings being known
+    seconds: float | None = None  # to train one model and its teachers, its settings being known
     milliseconds: float | None = None  # to classify one text
     megabytes: float | None = None  # of the model on disk, in float32
     pretraining: float | None = None  # seconds in which this study made the base from a pile of text

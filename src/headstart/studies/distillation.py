@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,6 +71,14 @@ def check_teachers(folders: Sequence[str], splits: Mapping[str, Examples], log: 
 
 def teacher_fingerprints(folders: Sequence[str]) -> list[str]:
     return [base_fingerprint(str(path / LINEAR if (path / LINEAR).is_file() else path)) for path in map(Path, folders)]
+
+
+def describe_teachers(folders: Sequence[str]) -> list[dict[str, Any]]:
+    """What a student's result says of each teacher. How long one took to train is known of a run, not of a model."""
+    runs = [RunFolder(Path(folder)) for folder in folders]
+    seconds = [run.manifest().seconds if run.done else None for run in runs]
+    described = zip(folders, teacher_fingerprints(folders), seconds, strict=True)
+    return [dict(zip(("folder", "fingerprint", "seconds"), each, strict=True)) for each in described]
 
 
 def _open(folder: str, class_names: Sequence[str]) -> Classifier:

@@ -34,7 +34,7 @@ from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
 from headstart.studies.classifier import Data, build_classifier, draw_train, load_data, open_base
-from headstart.studies.distillation import check_teachers, student_settings, teach, teacher_fingerprints
+from headstart.studies.distillation import check_teachers, describe_teachers, student_settings, teach
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.probe import fit_head, fit_probe
 from headstart.studies.settings import FinetuneSettings
@@ -175,8 +175,7 @@ def _distil(
         log,
         targets=torch.from_numpy(lesson.targets).float().to(device),
     )
-    pairs = zip(settings.teacher, teacher_fingerprints(settings.teacher), strict=True)
-    about = {"teachers": [{"folder": a, "fingerprint": b} for a, b in pairs], "texts": rows - len(train.rows)}
+    about = {"teachers": describe_teachers(settings.teacher), "texts": rows - len(train.rows)}
     prints = {} if unlabelled is None else split_fingerprints({"unlabelled": unlabelled})
     return replace(
         ended,

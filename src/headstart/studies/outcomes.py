@@ -96,12 +96,17 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def run_cost(path: Path) -> Cost:
-    """What a run took, but for the time in which it chose its own settings; older runs recorded less."""
+    """What a run took, and the training of its teachers, but for the time in which it chose its own settings.
+
+    Older runs recorded less.
+    """
     run = RunFolder(path)
     result = run.result_json()
     cost, seconds = result.get("cost", {}), run.manifest().seconds
     if seconds is not None and "tuning" in result:
         seconds = max(0.0, seconds - result["tuning"]["seconds"])
+    if seconds is not None and "distillation" in result:
+        seconds += sum(teacher.get("seconds") or 0.0 for teacher in result["distillation"]["teachers"])
     predict_seconds, size = cost.get("predict_seconds"), cost.get("bytes")
     return Cost(
         seconds=seconds,
