@@ -18,12 +18,12 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from headstart.errors import ConfigError, did_you_mean, shown
+from headstart.errors import ConfigError, ModelError, did_you_mean, shown
 from headstart.files import read_text
 
 Direction = Literal["causal", "bidirectional", "both"]
@@ -222,6 +222,16 @@ class ModelConfig(Settings):
     def learned_rows(self) -> int:
         """Rows of the table of learned positions; 0 where there is none (MPNet has one beside its bias)."""
         return self.window + self.position_offset if self.positions in ("learned", "relative") else 0
+
+    def with_window(self, window: int | None) -> Self:
+        """This config with a window of at least so many tokens: positions that are not learned are computed."""
+        if window is None or window <= self.window:
+            return self
+        if self.learned_rows:
+            raise ModelError(
+                f"a window of {window} tokens is longer than the {self.window} positions that the model has learned"
+            )
+        return replace(self, window=window)
 
 
 @dataclass(frozen=True)

@@ -393,7 +393,7 @@ def test_without_a_test_file_a_share_is_kept_aside(world: Path, base: Path, tmp_
         ({"pooler": "backbone"}, HeadstartError, "pooler"),
         ({"init": ("nowhere",)}, HeadstartError, "nowhere"),
         ({"init": ("a=base", "a=base")}, ConfigError, "two bases are named 'a'"),
-        ({"window": 4096}, HeadstartError, "4096"),
+        ({"window": 10_000_000}, ConfigError, "window is 10000000, and must be at most 1,048,576"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_written(

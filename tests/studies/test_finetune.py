@@ -13,6 +13,8 @@ import torch
 
 from headstart.checkpoints.folder import Checkpoint, load, save
 from headstart.errors import ConfigError, DataError, HeadstartError, ModelError, OutputError, TrainingError
+from headstart.model.model import Model
+from headstart.model.presets import preset
 from headstart.reading.examples import read_examples
 from headstart.runs.run import RunFolder
 from headstart.studies import finetune as finetuning
@@ -23,6 +25,7 @@ from headstart.tokenizers.tokenizer import Tokenizer
 from headstart.training.inference import classify, frozen_features
 from headstart.training.objectives import Classification, FrozenClassification
 from headstart.use.classifier import TextClassifier
+from tests.studies.example_data import reviews
 
 
 def settings(world: Path, base: Path, **changes: Any) -> FinetuneSettings:
@@ -243,10 +246,14 @@ def test_bad_input_is_said_before_anything_is_written(
     save(Checkpoint(load(base).model), bare)
     larger = Tokenizer.train(["every word here is a new one"] * 3, kind="bpe", size=400)
     larger.save(tmp_path / "larger")
+    learned = tmp_path / "learned"
+    sizes = {"vocabulary": tokenizer.size, "window": 32, "width": 32, "layers": 1, "heads": 2, "feed_forward": 48}
+    save(Checkpoint(Model.build(preset("bert-tiny", **sizes)), tokenizer=tokenizer), learned)
     cases: list[tuple[dict[str, Any], type[HeadstartError], str]] = [
         ({"valid": str(tmp_path / "odd.txt")}, DataError, "line 2: label 'mixed' is not one of neg, pos"),
         ({"data": str(tmp_path / "one.txt")}, DataError, "all rows have the label 'pos'"),
-        ({"window": 33}, ModelError, "33 tokens is longer than the 32 positions"),
+        ({"init": str(learned), "window": 33}, ModelError, "33 tokens is longer than the 32 positions"),
+        ({"window": 10_000_000}, ConfigError, "window is 10000000, and must be at most 1,048,576"),
         ({"init": "lab"}, ConfigError, "'lab' is a preset without weights"),
         ({"init": "lab", "mode": "scratch"}, ConfigError, "without a tokenizer"),
         ({"init": str(bare)}, ConfigError, "has no tokenizer of its own"),
@@ -305,3 +312,22 @@ def test_weights_that_one_step_makes_infinite_are_not_kept(world: Path, base: Pa
         finetune(given, tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
     assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+@pytest.mark.parametrize("mode", ["full", "frozen"])
+def test_a_window_longer_than_the_base_was_trained_with(world: Path, base: Path, tmp_path: Path, mode: str) -> None:
+    """Texts whose opinion stands behind the 32nd token, beyond the window of the base."""
+    for name, count, seed in (("train", 160, 1), ("valid", 60, 2)):
+        lines = [f"{label} ||| {'the page of ' * 12}{text}\n" for label, text in reviews(count, seed)]
+        (tmp_path / f"{name}.txt").write_text("".join(lines))
+    changes = {"data": str(tmp_path / "train.txt"), "valid": str(tmp_path / "valid.txt"), "test": None, "mode": mode}
+    probe = {} if mode == "full" else {"frozen_head": "probe", "pool": "mean"}
+    asked = settings(world, base, **changes, **probe, epochs=8, lr=5e-3)
+    cut = finetune(asked, tmp_path / "cut")
+    whole = finetune(replace(asked, window=64), tmp_path / "whole")
+    assert cut["valid"]["accuracy"] < 0.7
+    assert whole["valid"]["accuracy"] > 0.85
+    classifier = TextClassifier.load(tmp_path / "whole" / "model")
+    assert classifier.window == 64
+    scores = classifier.evaluate(read_examples(tmp_path / "valid.txt"))
+    assert scores["accuracy"] == pytest.approx(whole["valid"]["accuracy"])

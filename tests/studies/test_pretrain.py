@@ -162,7 +162,12 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     pretrain(settings(world, steps=1), tmp_path / "causal")
     cases: list[tuple[dict[str, Any], type[HeadstartError], str]] = [
         ({"tokenizer": str(tmp_path / "other")}, TokenizerError, "written with the tokenizer"),
-        ({"window": 65}, ModelError, "65 tokens is longer than the 64 positions"),
+        (
+            {"model": "bert-tiny", "window": 65, "objective": "masked"},
+            ModelError,
+            "65 tokens is longer than the 64 positions",
+        ),
+        ({"window": 10_000_000}, ConfigError, "window is 10000000, and must be at most 1,048,576"),
         ({"model": "labb"}, ConfigError, "labb"),
         ({"change": ("widht=3",)}, ConfigError, "did you mean 'width'"),
         ({"change": ("width",)}, ConfigError, "write it as name=value"),
@@ -220,6 +225,16 @@ def test_windows_that_grow(world: Path, tmp_path: Path, objective: str) -> None:
     )
     assert first != second
     assert grown["valid"]["loss"] > 0
+
+
+def test_a_window_longer_than_that_of_the_model(world: Path, tmp_path: Path) -> None:
+    pretrain(settings(world, steps=2, window=80), tmp_path / "fresh")
+    assert load(tmp_path / "fresh" / "model").model.config.window == 80
+    pretrain(settings(world, steps=2), tmp_path / "base")
+    more = settings(world, model=None, change=(), init=str(tmp_path / "base"), window=96, steps=2)
+    pretrain(more, tmp_path / "longer")
+    assert load(tmp_path / "base" / "model").model.config.window == 64
+    assert load(tmp_path / "longer" / "model").model.config.window == 96
 
 
 @pytest.mark.parametrize("window_start", [48, 400])

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.config import ModelConfig
-from headstart.errors import ModelError
 
 Ints = NDArray[np.int64]
 IGNORE_INDEX = -100  # a target that no loss counts
@@ -150,9 +149,8 @@ def pad_batch(batch: Batch, window: int) -> Batch:
 
 
 def pick_window(asked: int | None, config: ModelConfig) -> int:
-    """The longest sequence of a batch, in tokens; the model's positions must cover it."""
-    if asked is not None and asked > config.window:
-        raise ModelError(f"a window of {asked} tokens is longer than the {config.window} positions that the model has")
+    """The longest sequence of a batch, in tokens; an error where the model cannot be given so long a window."""
+    config.with_window(asked)
     return asked or config.window
 
 

@@ -76,6 +76,14 @@ class Model(nn.Module):
         like = self.backbone.embeddings.tokens.weight
         return swapped.to(like.device, like.dtype).train(self.training)
 
+    def with_config(self, config: ModelConfig) -> Model:
+        """The same weights, shared with this model, under a config that needs no others: of dropout, or the window."""
+        if config == self.config:
+            return self
+        model = Model.empty(config, self.head_config)
+        model.load_state_dict(self.state_dict(), assign=True)
+        return model.to(self.device).train(self.training)
+
     def truncated(self, layers: int) -> Model:
         """The first so many layers, without a head; the weights are shared with this model, which is unchanged."""
         model = Model.empty(replace(self.config, layers=layers))

@@ -97,7 +97,7 @@ def open_base(init: str, tokenizer_path: str | None, mode: str) -> Checkpoint:
 
 def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> Model:
     """The base under a classifier head, or its architecture with fresh weights, both initialised by the seed."""
-    config = base.config
+    config = base.config.with_window(settings.window)
     if settings.backbone_dropout is not None:
         config = replace(config, dropout=settings.backbone_dropout, attention_dropout=settings.backbone_dropout)
     head = usual_head(config, "classifier", classes)
@@ -109,11 +109,7 @@ def build_classifier(base: Model, settings: FinetuneSettings, classes: int) -> M
     torch.manual_seed(settings.seed)
     if settings.mode == "scratch":
         return Model.build(config, head)
-    if config != base.config:
-        changed = Model.empty(config, base.head_config)
-        changed.load_state_dict(base.state_dict(), assign=True)
-        base = changed
-    model = base.with_head(head)
+    model = base.with_config(config).with_head(head)
     if settings.mode == "contrastive":
         assert model.head is not None
         model.head.requires_grad_(False)  # it is fitted, not trained

@@ -146,6 +146,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
         checkpoint = open_model(settings.init)
         model, tokenizer = checkpoint.model, _tokenizer(settings, store, checkpoint.tokenizer)
         check_tokenizer(model.config, tokenizer)
+        model = model.with_config(model.config.with_window(settings.window))
         head = head_of(settings, model.config)
         if isinstance(head, ReplacedConfig):
             model = with_generator(model, head.generator)
@@ -160,6 +161,7 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
     config = _preset(settings.model or DEFAULT_PRESET, changes)
     if config.direction != direction and config.family in ("headstart", "lab"):
         config = replace(config, direction=direction)  # a published architecture keeps its own
+    config = config.with_window(settings.window)
     return Model.build(config, head_of(settings, config)), tokenizer
 
 

@@ -54,7 +54,11 @@ class LabelledSettings(TrainingSettings):
     second: str | None = _data(None, "Name of the column with the second text of a pair.")
     label: str | None = _data(None, "Name of the column with the label.", everyday=True)
     skip_bad: bool = _data(False, "Leave rows out that cannot be read, and list them.")
-    window: int | None = _classifier(None, "Longest text in tokens; by default what the model can take.", least=1)
+    window: int | None = _classifier(
+        None,
+        "Longest text in tokens; by default that of the model. It may be longer, unless positions are learned.",
+        least=1,
+    )
     pool: Pool | None = _classifier(None, "Which token's vector stands for the text; by default as the family does it.")
     pooler: Literal["none", "backbone", "tanh", "relu"] | None = _classifier(
         None, "What the vector passes through before the last layer; by default as the family does it."
@@ -291,7 +295,12 @@ class PretrainSettings(TrainingSettings):
     tokenizer: str | None = _text(
         None, "The tokenizer folder; by default the one in the store or the model folder.", everyday=True
     )
-    window: int | None = _text(None, "Tokens a sequence; by default what the model can take.", least=2, everyday=True)
+    window: int | None = _text(
+        None,
+        "Tokens a sequence; by default those of the model. It may be longer, unless positions are learned.",
+        least=2,
+        everyday=True,
+    )
     window_start: int | None = _text(
         None, "Tokens a sequence in the first half of the steps, fewer than window; by default as many.", least=2
     )
