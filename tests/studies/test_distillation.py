@@ -122,12 +122,12 @@ def test_the_cost_of_a_student_has_the_training_of_its_teachers_in_it(
 def lesson_of(
     place: Path, base: Path, folders: tuple[str, ...], cache: Path, log: Callable[[str], None] = lambda text: None
 ) -> module.Lesson:
-    asked = settings(place, base, unlabelled=str(place / "more.txt"))
+    asked = settings(place, base, unlabelled=str(place / "more.txt"), teacher=folders)
     splits = read_splits(asked)
     more = replace(splits["valid"], rows=splits["valid"].rows[:7])
     names = splits["train"].class_names
     cpu = torch.device("cpu")
-    return teach(folders, splits["train"], more, names, cpu, torch.float32, SINGLE, cache, log)
+    return teach(asked, splits, more, names, cpu, torch.float32, SINGLE, cache, log)
 
 
 def test_targets_are_the_calibrated_probabilities_and_for_labelled_texts_half_the_label(
@@ -299,6 +299,10 @@ def test_sweeps_and_label_budgets_have_no_teacher(place: Path, base: Path) -> No
         SweepSettings.from_mapping({**given, "grid": ["lr=1e-3,1e-2"]}, "sweep")
     with pytest.raises(ConfigError, match="knows more labels than those"):
         CompareSettings.from_mapping({**study(place, base, Path("t")).to_mapping(), "labels": "12,all"}, "compare")
+    with pytest.raises(ConfigError, match="take the teacher tfidf"):
+        CompareSettings.from_mapping(
+            {**study(place, base, Path("t")).to_mapping(), "teacher": ["t", "tfidf"], "labels": "12,all"}, "compare"
+        )
 
 
 # Asked once
@@ -421,3 +425,48 @@ def test_a_linear_model_can_teach(
     predictions = LinearClassifier.load(linear).predict([row.text for row in lesson.examples.rows[24:]])
     for target, prediction in zip(lesson.targets[24:], predictions, strict=True):
         assert target == pytest.approx([prediction.probabilities[name] for name in splits["train"].class_names])
+
+
+# The teacher `tfidf`
+
+
+def test_the_teacher_tfidf_is_the_linear_model_of_the_same_labels(
+    place: Path, base: Path, compared: tuple[Path, Comparison, list[str]], tmp_path: Path, monkeypatch: Any
+) -> None:
+    linear = next((compared[0] / "runs").glob("tfidf-*"))
+    said: list[str] = []
+    lesson = lesson_of(place, base, ("tfidf",), tmp_path / "cache", said.append)
+    assert lesson.targets == pytest.approx(lesson_of(place, base, (str(linear),), tmp_path / "other").targets)
+    assert said == ["teacher tfidf: a linear model is fitted to 24 texts", "1 teacher: answers to 31 texts"]
+    (about,) = lesson.teachers
+    assert about["folder"] == "tfidf" and about["seconds"] > 0
+
+    def again(*_: Any, **__: Any) -> None:
+        raise AssertionError("it is fitted already")
+
+    monkeypatch.setattr(module, "baseline", again)
+    assert np.array_equal(lesson_of(place, base, ("tfidf",), tmp_path / "cache").targets, lesson.targets)
+
+
+def test_a_folder_named_tfidf_is_named_by_its_path(
+    place: Path, base: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linear = lesson_of(place, base, ("tfidf",), tmp_path / "cache").targets
+    network = lesson_of(place, base, (str(teacher),), tmp_path / "cache").targets
+    shutil.copytree(teacher / "model", tmp_path / "tfidf")
+    monkeypatch.chdir(tmp_path)
+    assert np.array_equal(lesson_of(place, base, ("tfidf",), tmp_path / "cache").targets, linear)
+    assert np.array_equal(lesson_of(place, base, ("./tfidf",), tmp_path / "cache").targets, network)
+    assert not np.allclose(linear, network, atol=0.05)
+
+
+def test_with_label_budgets_the_teacher_tfidf_knows_the_budget_and_no_more(
+    place: Path, base: Path, tmp_path: Path
+) -> None:
+    asked = study(place, base, Path("t"), teacher=("tfidf",), labels="12,all", arms="full", epochs=1)
+    found = compare(asked, tmp_path / "s")
+    assert {curve.budget for curve in found.curves if curve.name == "full+teacher"} == {12, 24}
+    fitted = [RunFolder(path) for path in (tmp_path / "s" / "teachers").glob("tfidf-*")]
+    assert sorted(run.result_json()["rows"]["train"] for run in fitted) == [12, 12, 24]  # two seeds draw twelve each
+    assert sorted(run.settings().get("labels", 24) for run in fitted) == [12, 12, 24]
+    assert any("12 labels" in paragraph and "teacher" in paragraph for paragraph in found.verdict)

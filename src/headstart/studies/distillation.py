@@ -6,6 +6,7 @@
    hidden from it, as in self-training.
 
 A teacher that learned from a text of valid or test would pass it on, so it is refused where its run says what it read.
+The teacher `tfidf` is the linear model: it is fitted to the student's own labels, and so never knows more than it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from headstart.parallel import Parallel
 from headstart.reading.examples import Example, Examples
 from headstart.reading.split import content_hash
 from headstart.runs.run import LINEAR, RUN, RunFolder
+from headstart.studies.baselines import baseline
 from headstart.studies.fingerprints import base_fingerprint, settings_key, split_fingerprints
 from headstart.studies.linear_model import LinearModel
 from headstart.studies.locks import wait_for_lock
-from headstart.studies.settings import FinetuneSettings
+from headstart.studies.settings import DATA, TFIDF, FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.unlabelled import HELD_OUT
 from headstart.training.inference import classify
@@ -57,6 +59,7 @@ class Lesson:
 
     examples: Examples
     targets: Floats  # (rows, C)
+    teachers: tuple[dict[str, Any], ...]  # what the student's result says of each
 
 
 # --- before anything is trained ---
@@ -65,20 +68,23 @@ class Lesson:
 def check_teachers(folders: Sequence[str], splits: Mapping[str, Examples], log: Log = lambda text: None) -> None:
     """Refuse teachers of other classes, and those that learned from texts of valid or test."""
     for folder in folders:
-        _open(folder, splits["train"].class_names)
-        _check_texts(folder, splits, log)
+        if folder != TFIDF:
+            _open(folder, splits["train"].class_names)
+            _check_texts(folder, splits, log)
 
 
 def teacher_fingerprints(folders: Sequence[str]) -> list[str]:
-    return [base_fingerprint(str(path / LINEAR if (path / LINEAR).is_file() else path)) for path in map(Path, folders)]
+    """A digest of each teacher's files. The linear model follows from the student's own texts: its name is enough."""
+    files = (path / LINEAR if (path / LINEAR).is_file() else path for path in map(Path, folders))
+    return [name if name == TFIDF else base_fingerprint(str(file)) for name, file in zip(folders, files, strict=True)]
 
 
-def describe_teachers(folders: Sequence[str]) -> list[dict[str, Any]]:
-    """What a student's result says of each teacher. How long one took to train is known of a run, not of a model."""
+def _describe(names: Sequence[str], folders: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Each teacher as it was named. How long one took to train is known of a run, not of a model."""
     runs = [RunFolder(Path(folder)) for folder in folders]
     seconds = [run.manifest().seconds if run.done else None for run in runs]
-    described = zip(folders, teacher_fingerprints(folders), seconds, strict=True)
-    return [dict(zip(("folder", "fingerprint", "seconds"), each, strict=True)) for each in described]
+    described = zip(names, teacher_fingerprints(folders), seconds, strict=True)
+    return tuple(dict(zip(("folder", "fingerprint", "seconds"), each, strict=True)) for each in described)
 
 
 def _open(folder: str, class_names: Sequence[str]) -> Classifier:
@@ -135,8 +141,8 @@ def _learned_texts(folder: Path) -> set[int]:
 
 
 def teach(
-    folders: Sequence[str],
-    train: Examples,
+    settings: FinetuneSettings,
+    splits: Mapping[str, Examples],
     unlabelled: Examples | None,
     class_names: Sequence[str],
     device: torch.device,
@@ -145,8 +151,12 @@ def teach(
     cache: Path,
     log: Log,
 ) -> Lesson:
-    """The texts of a student with their targets. `cache` is a folder in which the teachers' answers are kept."""
-    more = () if unlabelled is None else unlabelled.rows
+    """The texts of a student with their targets; `splits` has what it trains on, a label budget being drawn.
+
+    `cache` is a folder in which the linear model and the teachers' answers are kept.
+    """
+    train, more, names = splits["train"], () if unlabelled is None else unlabelled.rows, settings.teacher or ()
+    folders = [_fit_tfidf(settings, splits, cache, parallel, log) if name == TFIDF else name for name in names]
     texts = replace(train, rows=tuple(replace(row, label=None) for row in (*train.rows, *more)))
     key = settings_key([teacher_fingerprints(folders), split_fingerprints({"texts": texts}), list(class_names)])
     file = cache / f"answers-{key}.safetensors"
@@ -160,7 +170,26 @@ def teach(
                     write_safetensors(unfinished, {"probabilities": mean})
             parallel.barrier()
     answers = read_safetensors(file)["probabilities"].numpy()
-    return _lesson(train, more, answers, class_names)
+    examples, targets = _lesson(train, more, answers, class_names)
+    return Lesson(examples, targets, _describe(names, folders))
+
+
+def _fit_tfidf(
+    settings: FinetuneSettings, splits: Mapping[str, Examples], cache: Path, parallel: Parallel, log: Log
+) -> str:
+    """The run folder of a linear model that is fitted to these texts; runs of a study with the same texts share it."""
+    splits = {name: splits[name] for name in ("train", "valid")}
+    own = {name: value for name, value in settings.to_mapping().items() if name in (*DATA, "labels")}
+    if settings.labels is not None:
+        own["seed"] = settings.seed
+    folder = cache / f"{TFIDF}-{settings_key(split_fingerprints(splits))}"
+    if parallel.is_main:
+        with wait_for_lock(folder):
+            if not RunFolder(folder).done:
+                log(f"teacher {TFIDF}: a linear model is fitted to {len(splits['train'].rows):,} texts")
+                baseline(TFIDF, splits, own, folder, keep_model=True)
+    parallel.barrier()
+    return str(folder)
 
 
 def _answers(
@@ -200,13 +229,16 @@ def _progress(folder: str, total: int, parallel: Parallel, log: Log) -> Callable
     return on_batch
 
 
-def _lesson(train: Examples, more: Sequence[Example], answers: Floats, class_names: Sequence[str]) -> Lesson:
+def _lesson(
+    train: Examples, more: Sequence[Example], answers: Floats, class_names: Sequence[str]
+) -> tuple[Examples, Floats]:
+    """All texts with a label, the teachers' where they have none of their own, and the target of each."""
     number = {name: k for k, name in enumerate(class_names)}
     labels = np.eye(len(class_names))[[number[row.label or ""] for row in train.rows]]
     own, other = answers[: len(labels)], answers[len(labels) :]
     targets = np.concatenate([TEACHER_SHARE * own + (1 - TEACHER_SHARE) * labels, other])
     labelled = (replace(row, label=class_names[k]) for row, k in zip(more, other.argmax(1), strict=True))
-    return Lesson(replace(train, rows=(*train.rows, *labelled)), targets)
+    return replace(train, rows=(*train.rows, *labelled)), targets
 
 
 # --- the student ---

@@ -34,7 +34,7 @@ from headstart.runs.events import OnEvent
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import RunFolder
 from headstart.studies.classifier import Data, build_classifier, draw_train, load_data, open_base
-from headstart.studies.distillation import check_teachers, describe_teachers, student_settings, teach
+from headstart.studies.distillation import check_teachers, student_settings, teach
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.probe import fit_head, fit_probe
 from headstart.studies.settings import FinetuneSettings
@@ -153,12 +153,11 @@ def _distil(
     log: Callable[[str], None],
 ) -> Ended:
     """Train a student on what its teachers answer; test and valid are as in every run."""
-    assert settings.teacher is not None
     assert base.tokenizer is not None
     train = data.examples["train"]
     more = None if unlabelled is None else not_in(unlabelled, train)
     lesson = teach(
-        settings.teacher, train, more, data.class_names, device, precision, run.parallel, teachers_answers, log
+        settings, data.examples, more, data.class_names, device, precision, run.parallel, teachers_answers, log
     )
     window = pick_window(settings.window, base.model.config)
     encoded = EncodedExamples.of(lesson.examples, base.tokenizer, data.class_names, window)
@@ -175,7 +174,7 @@ def _distil(
         log,
         targets=torch.from_numpy(lesson.targets).float().to(device),
     )
-    about = {"teachers": describe_teachers(settings.teacher), "texts": rows - len(train.rows)}
+    about = {"teachers": lesson.teachers, "texts": rows - len(train.rows)}
     prints = {} if unlabelled is None else split_fingerprints({"unlabelled": unlabelled})
     return replace(
         ended,

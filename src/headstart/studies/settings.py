@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import product
-from typing import Any, Literal, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 from headstart.config import Pool, read_pairs
 from headstart.errors import ConfigError
@@ -19,6 +19,7 @@ ENOUGH_STEPS = 300  # of a run: enough for a network to learn what a few labels 
 # What is done with unlabelled texts: nothing to an arm that learns from labels alone, whose keys stay what they were.
 SELF_TRAINING = ("adapt_steps", "rounds", "confidence")
 UNLABELLED = ("unlabelled", "teacher", *SELF_TRAINING, "student_dropout")
+TFIDF: Final = "tfidf"  # the linear model as a teacher; a folder of that name is ./tfidf
 TEACHER_WITHOUT = {
     "refit": "trains on valid, for which the teacher gives no probabilities",
     "balanced": "weighs labels, and a teacher's probabilities are none",
@@ -99,8 +100,9 @@ class LabelledSettings(TrainingSettings):
     )
     teacher: tuple[str, ...] | None = _unlabelled(
         None,
-        "A run or model folder of a classifier with the same classes, such as a larger one: its probabilities for the "
-        "training and the unlabelled texts are what is learned; of several the mean.",
+        "A run or model folder of a classifier with the same classes, such as a larger one; or tfidf, the linear "
+        "model, fitted to the same labels. Its probabilities for the training and the unlabelled texts are what is "
+        "learned; of several the mean.",
     )
     tokens: int | None = setting(None, "Tokens a step, instead of --batch-size texts.", group="schedule", least=1)
     prediction_files: bool = setting(False, "Write `label ||| text` files of the predictions too.", group="saving")
@@ -250,8 +252,8 @@ class CompareSettings(LabelledSettings):
     @classmethod
     def rules(cls, value: Mapping[str, Any], well: Callable[..., bool]) -> Iterator[str]:
         yield from super().rules(value, well)
-        if value.get("teacher") and value.get("labels") not in (None, "all"):
-            yield "labels asks for label budgets, and a teacher knows more labels than those: leave one of the two out"
+        if set(value.get("teacher") or ()) - {TFIDF} and value.get("labels") not in (None, "all"):
+            yield "labels asks for label budgets, and a teacher knows more labels than those: take the teacher tfidf"
 
     @property
     def seconds(self) -> float | None:
