@@ -92,7 +92,7 @@ def test_a_student_learns_what_no_label_of_its_own_says(place: Path, base: Path,
     assert result["test"]["accuracy"] > 0.95
     assert result["rows"] == {"train": 24, "valid": 40, "test": 100}  # its labels, and not those of the teacher
     assert result["distillation"]["texts"] > 100
-    assert result["epochs"] == module._student_epochs(20, 24, 24 + result["distillation"]["texts"])
+    assert result["epochs"] == module._student_epochs(20, 24, 24 + result["distillation"]["texts"], 4)
     manifest, alone = RunFolder(student).manifest(), RunFolder(tmp_path / "without").manifest()
     assert manifest.data.keys() == {"train", "valid", "test", "unlabelled"}
     assert manifest.data["train"] == alone.data["train"]

@@ -46,7 +46,8 @@ from headstart.wording import plural
 
 TEACHER_SHARE = 0.5  # of a labelled text's target; the rest is its label
 STUDENT_DROPOUT = 0.1  # of the tokens of a student's texts, where a setting says nothing
-LEAST_PASSES = 2  # of a student over its texts
+LEAST_PASSES = 4  # of a student over its texts
+ROUND_PASSES = 2  # of each of the several students of self-training
 INTERVAL = 10.0  # seconds between two lines while a teacher answers, which takes a large one minutes
 
 Log = Callable[[str], None]
@@ -244,20 +245,22 @@ def _lesson(
 # --- the student ---
 
 
-def student_settings(settings: FinetuneSettings, labelled: int, rows: int) -> FinetuneSettings:
+def student_settings(
+    settings: FinetuneSettings, labelled: int, rows: int, least_passes: int = LEAST_PASSES
+) -> FinetuneSettings:
     """Those of a run on the labelled texts alone, but for hidden tokens, and epochs over all of its texts."""
     dropout = STUDENT_DROPOUT if settings.student_dropout is None else settings.student_dropout
     return replace(
         settings,
         token_dropout=max(dropout, settings.token_dropout),
-        epochs=_student_epochs(settings.epochs, labelled, rows),
+        epochs=_student_epochs(settings.epochs, labelled, rows, least_passes),
     )
 
 
-def _student_epochs(epochs: int, labelled: int, rows: int) -> int:
+def _student_epochs(epochs: int, labelled: int, rows: int, least_passes: int) -> int:
     """So many that a student with more rows trains for about as many steps as its teacher.
 
-    >>> _student_epochs(20, 100, 400), _student_epochs(20, 100, 10_000)
+    >>> _student_epochs(20, 100, 400, least_passes=2), _student_epochs(20, 100, 10_000, least_passes=2)
     (5, 2)
     """
-    return max(LEAST_PASSES, math.ceil(epochs * labelled / rows))
+    return max(least_passes, math.ceil(epochs * labelled / rows))

@@ -39,7 +39,7 @@ from headstart.runs.events import OnEvent
 from headstart.runs.run import EVENTS, RunFolder
 from headstart.studies.classifier import Data, open_base
 from headstart.studies.corpus import write_texts
-from headstart.studies.distillation import student_settings
+from headstart.studies.distillation import ROUND_PASSES, student_settings
 from headstart.studies.finetune import STAGES, Ended, finetune, predict_test
 from headstart.studies.fingerprints import settings_key, split_fingerprints
 from headstart.studies.pretrain import DIRECTION_OF, HEAD_OF, pretrain
@@ -227,7 +227,7 @@ class _Stages:
     def _round_settings(self, number: int, rows: int) -> FinetuneSettings:
         """Those of the run on labelled texts alone; a student trains for about as many steps."""
         labelled = len(self.data.examples["train"].rows)
-        settings = student_settings(self.settings, labelled, rows) if number else self.settings
+        settings = student_settings(self.settings, labelled, rows, ROUND_PASSES) if number else self.settings
         changes: dict[str, Any] = {**dict.fromkeys(UNLABELLED), "labels": None, "prediction_files": False}
         return replace(settings, **changes)
 

@@ -36,7 +36,7 @@ from headstart.runs.tuning import ArmTuning
 from headstart.studies import looks
 from headstart.studies.baselines import baseline
 from headstart.studies.contrasts import PRETRAINED
-from headstart.studies.distillation import LEAST_PASSES
+from headstart.studies.distillation import LEAST_PASSES, ROUND_PASSES
 from headstart.studies.effort import (
     CUT_SHORT,
     EFFORTS,
@@ -202,7 +202,7 @@ class Study:
             ahead,
             student_arms=sum(search.arm.mode == "full" for search in self.searches) / len(self.searches),
             own_teacher=not taught,
-            student_epochs=LEAST_PASSES * more / (steps * self.settings.batch_size),
+            student_epochs=(LEAST_PASSES if taught else ROUND_PASSES) * more / (steps * self.settings.batch_size),
         )
 
     def _enough(self, runs: Sequence[PlannedRun], seeds: int) -> bool:
