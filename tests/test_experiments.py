@@ -15,12 +15,14 @@ import pytest
 from headstart.checkpoints.folder import load
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings
-from tests.studies.example_data import corpus, write_reviews
+from headstart.tokenizers.tokenizer import Tokenizer
+from tests.studies.example_data import corpus, reviews, write_reviews
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SCRIPTS = {
     "cls-books-lab": 2,
     "cls-books-small": 2,
+    "cls-books-teacher": 2,
     "objectives": 2,
     "sst": 3,
     "sst-teacher": 4,
@@ -36,7 +38,9 @@ def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=280)
 
 
-@pytest.mark.parametrize("name", ["cls-books-lab", "cls-books-small", "cls-books-reviews", "objectives", "task-text"])
+@pytest.mark.parametrize(
+    "name", ["cls-books-lab", "cls-books-small", "cls-books-reviews", "cls-books-teacher", "objectives", "task-text"]
+)
 def test_settings_of_pretraining(name: str) -> None:
     given = {"store": "store", **({"init": "base"} if name in ("task-text", "cls-books-reviews") else {})}
     settings = read_settings(PretrainSettings, RECIPES / f"{name}.toml", given)
@@ -133,3 +137,31 @@ def test_a_small_model_learns_from_a_large_one(data: Path, base: Path, tmp_path:
     assert sentences == ["The page of this novel is bright?", "Every line of the dull essay was hollow."]
     found = json.loads((tmp_path / "out" / "student" / "comparison.json").read_text())
     assert [arm["name"] for arm in found["arms"][2:]] == ["full", "full+teacher"]
+
+
+@pytest.mark.slow
+def test_the_linear_model_teaches_the_lab_s(tokenizer: Tokenizer, base: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    tokenizer.save(data / "cls-books")
+    for seed, split in enumerate(("train", "valid", "test")):
+        rows = reviews(60, seed)
+        pieces = [" ".join(f"▁{word}" for word in text.split()) for _, text in rows]
+        (data / "cls-books" / f"{split}.review.spm").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        (data / "cls-books" / f"{split}.label").write_text("".join(f"{int(label == 'pos')}\n" for label, _ in rows))
+    (data / "corpora").mkdir()
+    texts = [text for text in corpus(100, 5) if 60 <= len(text) <= 1500]
+    with lzma.open(data / "corpora" / "fr-reviews.txt.xz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([*texts, "too short", "too long " * 200]) + "\n")
+    tiny = "--epochs 1 --window 24 --quiet"
+    steps = "--steps 2 --batch-size 4 --window 24 --quiet --change width=16 --precision float32"
+    done = run(
+        "cls-books-teacher", data, out, PRETRAIN=steps, TEACHER=tiny, STUDY=f"{tiny} --epochs 1 --seeds 2 --window 24"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (out / "reviews.txt").read_text(encoding="utf-8").splitlines() == texts
+    assert load(out / "lab" / "model").model.config.family == "lab"
+    found = json.loads((out / "student" / "comparison.json").read_text())
+    assert [arm["name"] for arm in found["arms"][2:]] == ["scratch", "full", "full+teacher"]
+    result = json.loads(next((out / "student" / "runs").glob("full+teacher-*/result.json")).read_text())
+    taught_by = [teacher["folder"] for teacher in result["distillation"]["teachers"]]
+    assert taught_by == ["tfidf", str(out / "first-0"), str(out / "first-1")]
