@@ -229,7 +229,7 @@ class ModelConfig(Settings):
             return self
         if self.learned_rows:
             raise ModelError(
-                f"a window of {window} tokens is longer than the {self.window} positions that the model has learned"
+                f"a window of {window} tokens is longer than the {self.window} positions that the model learns"
             )
         return replace(self, window=window)
 

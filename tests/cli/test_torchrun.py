@@ -241,13 +241,18 @@ def test_finetune_gives_what_one_process_gives(world: Path, base: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_teacher_is_asked_by_all_processes_together(world: Path, base: Path, trained: Path, tmp_path: Path) -> None:
-    asked = settings(world, base, teacher=trained, unlabelled=world / "corpus.txt", epochs=1)
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_teacher_is_asked_by_all_processes_together(
+    world: Path, base: Path, trained: Path, tmp_path: Path, linear: bool
+) -> None:
+    asked = settings(world, base, teacher="tfidf" if linear else trained, unlabelled=world / "corpus.txt", epochs=1)
     assert run(headstart("finetune", *asked, "--accumulate", 2, "--out", "one"), tmp_path).returncode == 0
     done = run(torchrun("finetune", *asked, "--out", "two"), tmp_path)
     assert done.returncode == 0, done.stderr[-8000:]
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     one, two = (json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8")) for name in ("one", "two"))
+    for result in (one, two):  # of the linear model, which each command fits
+        assert result["distillation"]["teachers"][0].pop("seconds") > 0
     assert two["distillation"] == one["distillation"]
     assert two["test"] == pytest.approx(one["test"], rel=1e-4)
 
