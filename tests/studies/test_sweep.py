@@ -380,8 +380,11 @@ def test_a_folder_of_another_study(world: Path, base: Path, tmp_path: Path, trai
 
 
 def test_bad_input_is_said_before_anything_is_trained_or_written(
-    world: Path, base: Path, tmp_path: Path, trained: list[FinetuneSettings]
+    world: Path, base: Path, tokenizer: Tokenizer, tmp_path: Path, trained: list[FinetuneSettings]
 ) -> None:
+    learned = tmp_path / "learned"
+    config = preset("bert-tiny", vocabulary=tokenizer.size, **SIZES)
+    save(Checkpoint(Model.build(config), tokenizer=tokenizer), learned)
     (tmp_path / "odd.txt").write_text("pos ||| a wise tale\nmixed ||| a tale\n")
     (tmp_path / "one.txt").write_text("pos ||| a wise tale\npos ||| a tale\n")
     cases: list[tuple[dict[str, Any], type[HeadstartError], list[str]]] = [
@@ -392,7 +395,11 @@ def test_bad_input_is_said_before_anything_is_trained_or_written(
             ConfigError,
             ["2 mistakes", "'lab' is a preset", "there is no file or folder"],
         ),
-        ({"grid": ("window=16,33",)}, HeadstartError, ["33 tokens is longer than the 32 positions"]),
+        (
+            {"init": str(learned), "grid": ("window=16,33",)},
+            HeadstartError,
+            ["33 tokens is longer than the 32 positions"],
+        ),
         ({"grid": ("pooler=none,backbone",)}, HeadstartError, ["pooler"]),
         ({"grid": ("lr=1",), "valid": str(tmp_path / "odd.txt")}, DataError, ["label 'mixed'"]),
         ({"grid": ("lr=1",), "data": str(tmp_path / "one.txt")}, DataError, ["all rows have the label 'pos'"]),
