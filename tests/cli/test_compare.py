@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from headstart.cli.progress import RunProgress, StudyProgress, seconds_left, summary
+from headstart.cli import progress as progress_module
+from headstart.cli.progress import RunProgress, StudyProgress, seconds_left, study_progress, summary
 from headstart.config import read_toml, to_toml
 from headstart.errors import ConfigError
 from headstart.runs.events import Evaluated, Step, event_writer
@@ -176,3 +178,33 @@ def test_the_board_reads_what_any_process_writes(tmp_path: Path) -> None:
     assert re.search(r"full +0/1 +0\.7500 +seed 0 40 %", shown)
     assert re.search(r"scratch +1/1 +0\.5000", shown)
     assert "1 of 3 runs done, about 48 s left" in shown  # 6 steps of one and 10 of another, 3 s each
+
+
+def test_what_a_run_does_before_it_trains_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taught, interrupted = (planned(name, 40, tmp_path / name) for name in ("full+teacher", "full+self"))
+    for each in (taught, interrupted):
+        each.folder.mkdir()
+    (interrupted.folder / "stage.txt").write_text("round 1: 30 of 90 answers are sure and become labels")
+
+    class Study:
+        untrained, trials, tuned = (), (), {}  # type: ignore[var-annotated]
+        runs = (taught, interrupted)
+        done = False
+        settings = CompareSettings(data="x", init=("y",))
+
+    study: Any = Study()
+    monkeypatch.setattr(progress_module, "INTERVAL", 0.01)
+    with study_progress(study, quiet=False):
+        time.sleep(0.1)  # what an interrupted run said is not said again
+        (taught.folder / "stage.txt").write_text("teacher big: 30 of 90 texts")
+        time.sleep(0.1)
+    assert capsys.readouterr().err.splitlines() == ["full+teacher, 40 labels, seed 0: teacher big: 30 of 90 texts"]
+    screen = Console(width=120, file=io.StringIO())
+    screen.print(StudyProgress(study).table())
+    assert re.search(r"full\+teacher +0/1 +seed 0: teacher big: 30 of 90 texts", screen.file.getvalue())  # type: ignore[attr-defined]
+    with event_writer(taught.folder / "events.jsonl", 0) as write:
+        write(Step(0, 1, 4, loss=0.5, parts={}, lr=0.1, gradient=1.0, tokens=9, seconds=3.0))
+    screen.print(StudyProgress(study).table())
+    assert re.search(r"full\+teacher +0/1 +seed 0 25 %", screen.file.getvalue())  # type: ignore[attr-defined]

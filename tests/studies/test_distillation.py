@@ -210,6 +210,15 @@ def batch_of(labels: list[int], rows: list[int]) -> Batch:
     return Batch(ids, starts, longest=1, labels=torch.tensor(labels), rows=torch.tensor(rows))
 
 
+def test_the_folder_of_a_run_says_what_its_teachers_do(place: Path, base: Path, teacher: Path, tmp_path: Path) -> None:
+    run, said = RunFolder(tmp_path / "r"), list[tuple[str, str | None]]()
+    asked = settings(place, base, teacher=(str(teacher),), epochs=1)
+    finetune(asked, run.path, log=lambda text: said.append((text, run.stage)))
+    answers = "1 teacher: answers to 24 texts"
+    assert (answers, answers) in said
+    assert run.stage is None  # it is done
+
+
 def test_the_loss_is_the_cross_entropy_with_the_row_s_own_target() -> None:
     logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
     targets = torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.0, 1.0], [0.7, 0.2, 0.1]])

@@ -152,20 +152,33 @@ class Spied:
     rounds: list[tuple[FinetuneSettings, list[Example], Checkpoint]]
     texts: list[str]
     said: list[str]
+    stages: list[str | None]  # what the folder of the run said meanwhile
     result: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def spied(place: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Spied:
     """A run whose unlabelled file holds the texts of train, valid and test too, spelt otherwise."""
-    folder, said = tmp_path_factory.mktemp("spied"), list[str]()
+    folder, said, stages = tmp_path_factory.mktemp("spied"), list[str](), list[str | None]()
     mixed = write(folder / "mixed.txt", [*shouted([*TRAIN, *HELD_OUT]), *opinions(400, 4)], labels=False)
     with pytest.MonkeyPatch.context() as monkeypatch:
         spy = Spy(monkeypatch)
         asked = settings(place, base, unlabelled=str(mixed), adapt_steps=3, epochs=4)
-        result = finetune(asked, folder / "r", log=said.append)
+        run = RunFolder(folder / "r")
+
+        def log(text: str) -> None:
+            said.append(text)
+            stages.append(run.stage)
+
+        result = finetune(asked, run.path, log=log)
     assert len(spy.rounds) > 1
-    return Spied(spy.rounds, spy.texts, said, result)
+    return Spied(spy.rounds, spy.texts, said, stages, result)
+
+
+def test_the_folder_of_a_run_says_what_it_does(spied: Spied) -> None:
+    begun = next(k for k, stage in enumerate(spied.stages) if stage is not None)
+    assert len(spied.said) - begun >= 4  # the pretraining, two rounds, and which one is kept
+    assert spied.stages[begun:] == spied.said[begun:]
 
 
 def test_students_start_from_the_base_that_read_the_texts(spied: Spied, base: Path) -> None:

@@ -71,8 +71,9 @@ def study_progress(study: Study, quiet: bool) -> Iterator[None]:
 
 
 def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
-    """A line for each run as it ends, until told to stop."""
+    """A line for each run as it ends, and for each stage of one that has several, until told to stop."""
     logged = {run.folder for run in progress.known() if run.done}
+    stages = {run.planned.folder: run.stage for run in progress.read()}  # of a run that was interrupted, an old one
     stopped = False
     while not stopped:
         stopped = stop.wait(INTERVAL)  # and one last reading after it
@@ -82,6 +83,9 @@ def _log_done(progress: StudyProgress, stop: threading.Event) -> None:
                 logged.add(run.planned.folder)
                 score = "failed" if run.best is None else f"valid {run.best:.4f}"
                 log(f"{run.planned.title}: {score}  ({progress.summary(runs)})")
+            elif run.stage not in (None, stages.get(run.planned.folder)):
+                log(f"{run.planned.title}: {run.stage}")
+            stages[run.planned.folder] = run.stage
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class RunProgress:
     share: float
     best: float | None
     seconds: float
+    stage: str | None = None  # what a run of several stages is doing before it trains
 
     @property
     def done(self) -> bool:
@@ -133,7 +138,7 @@ class StudyProgress:
         steps = [event for event in events if isinstance(event, Step)]
         best = max((event.scores["accuracy"] for event in events if isinstance(event, Evaluated)), default=None)
         if not steps:
-            return RunProgress(planned, 0.0, best, 0.0)
+            return RunProgress(planned, 0.0, best, 0.0, folder.stage)
         # Estimated from the last steps: a run that was interrupted may have begun days ago.
         seconds = steps[-1].step * fmean(step.seconds for step in steps)
         return RunProgress(planned, min(steps[-1].step / steps[-1].total, 0.999), best, seconds)
@@ -145,7 +150,7 @@ class StudyProgress:
         for name in dict.fromkeys(run.planned.arm.name for run in runs):
             arm = [run for run in runs if run.planned.arm.name == name]
             best = max((run.best for run in arm if run.best is not None), default=None)
-            running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1)
+            running = ",  ".join(_running(run) for run in arm if 0 < run.share < 1 or run.stage)
             trials, tested = (_count([run for run in arm if run.planned.is_trial is trial]) for trial in (True, False))
             rows.add_row(name, trials, tested, "" if best is None else f"{best:.4f}", running)
         return rows
@@ -207,4 +212,5 @@ def _running(run: RunProgress) -> str:
     if run.planned.is_trial:
         return f"{run.planned.title.partition(': ')[2]} {100 * run.share:.0f} %"
     budget = "" if run.planned.settings.get("labels") is None else f" {run.planned.budget:,} labels"
-    return f"seed {run.planned.seed}{budget} {100 * run.share:.0f} %"
+    doing = f": {run.stage}" if run.stage else f" {100 * run.share:.0f} %"
+    return f"seed {run.planned.seed}{budget}{doing}"

@@ -7,6 +7,7 @@ model/               the trained model (a comparison does not keep every one), a
 predictions.parquet  one row for each scored example
 result.json          the scores
 manifest.json        versions, hardware, data, time and memory; written last: a run that has it is done
+stage.txt            what a run of several stages is doing, while it is in progress
 .lock                which process writes it, while the run is in progress: one at a time
 """
 
@@ -31,6 +32,7 @@ from headstart.runs.records import read_record
 
 RUN, EVENTS, PREDICTIONS = "run.toml", "events.jsonl", "predictions.parquet"
 RESULT, MANIFEST = "result.json", "manifest.json"
+STAGE = "stage.txt"
 LINEAR = "linear.safetensors"  # in place of `model`, where the run is one of the linear model
 LAUNCH = "torchrun.id"  # which launch of torchrun a run in progress belongs to
 POLL = 0.2  # seconds between attempts to get a lock that another process holds
@@ -75,6 +77,13 @@ class RunFolder:
         """All that are recorded so far, or those in the last so many bytes."""
         return read_events(self.path / EVENTS, last) if (self.path / EVENTS).is_file() else []
 
+    @property
+    def stage(self) -> str | None:
+        """What the run said last of its stages, as one with teachers does; None where it has said nothing."""
+        with suppress(FileNotFoundError):
+            return (self.path / STAGE).read_text(encoding="utf-8", errors="replace")
+        return None
+
     def predictions(self, class_names: Sequence[str] | None = None) -> Predictions:
         return read_predictions(self.path / PREDICTIONS, class_names)
 
@@ -104,7 +113,7 @@ class RunFolder:
         write_json(self.path / RESULT, result)
         write_json(self.path / MANIFEST, manifest.to_json())
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        for name in (LAUNCH, LOCK):  # whoever gets the lock from here on finds a run that is done, and writes nothing
+        for name in (STAGE, LAUNCH, LOCK):  # whoever gets the lock now finds a run that is done, and writes nothing
             (self.path / name).unlink(missing_ok=True)
 
 

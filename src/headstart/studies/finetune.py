@@ -113,11 +113,12 @@ def finetune(
         log(f"run folder: {run.path}")
         # A frozen backbone runs once: bf16 would save no time, and its features may differ by little.
         precision = pick_precision(settings, device, log, exact=settings.mode == "frozen")
+        stage_log = run.stage_log(log)
         if settings.teacher:
             shared = teachers_answers or run.path / STAGES
-            ended = _distil(run, data, unlabelled, settings, base, device, precision, shared, on_event, log)
+            ended = _distil(run, data, unlabelled, settings, base, device, precision, shared, on_event, stage_log)
         elif unlabelled is not None:
-            ended = _self_train(run, data, unlabelled, settings, base, precision, on_event, log)
+            ended = _self_train(run, data, unlabelled, settings, base, precision, on_event, stage_log)
         else:
             model = build_classifier(base.model, settings, len(data.class_names)).to(device)
             ended = (

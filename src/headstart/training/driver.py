@@ -18,6 +18,7 @@ import torch
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.errors import CheckpointError, MissingExtra, OutputError
+from headstart.files import write_text
 from headstart.model.heads import ReplacedHead
 from headstart.model.layers import Layer
 from headstart.model.model import Model
@@ -25,7 +26,7 @@ from headstart.parallel import SINGLE, Parallel, timeout
 from headstart.runs.events import Evaluated, Event, OnEvent, Saved, Step, ends_with_saved, event_writer
 from headstart.runs.manifest import Manifest, reset_peak_memory
 from headstart.runs.predictions import Predictions
-from headstart.runs.run import EVENTS, RunFolder, lock_run
+from headstart.runs.run import EVENTS, STAGE, RunFolder, lock_run
 from headstart.training.checkpoint_files import is_count, is_number
 from headstart.training.loop import Loop
 from headstart.training.memory import keep_freed_memory
@@ -48,6 +49,16 @@ class Run(RunFolder):
     @property
     def seconds(self) -> float:
         return time.time() - self.began
+
+    def stage_log(self, log: Callable[[str], None]) -> Callable[[str], None]:
+        """A `log` that also leaves each line in the folder, where a comparison reads how far its runs are."""
+
+        def say(text: str) -> None:
+            if self.parallel.is_main:
+                write_text(self.path / STAGE, text)
+            log(text)
+
+        return say
 
     def train(self, loop: Loop, *, on_event: OnEvent | None = None, log: Callable[[str], None] | None = None) -> None:
         """Drive the loop to its end, from the newest checkpoint where there is one. The main process tells of it."""
