@@ -1,12 +1,13 @@
 #!/bin/sh
-# The lab's model with the linear model as its teacher, on two CPU cores: some 21,000 reviews without labels are what it learns from.
+# The lab's model with four teachers, on two CPU cores: some 21,000 reviews without labels are what it learns from.
 #
 #     recipes/cls-books-teacher.sh DATA OUT
 #
-# DATA holds cls-books/ (the lab's files) and corpora/fr-reviews.txt.xz. The language model reads these reviews and the training
-# texts (`lab`). Two students learn what the linear model answers to the training texts and to the reviews of 60 to 1,500 bytes
-# (`first-0` and `first-1`); those of the study `student` learn the mean of the linear model and of these two. LAB names another
-# language model to start from, such as the `lab` of cls-books-lab.sh. TEACHER may hold further options of `headstart finetune`.
+# DATA holds cls-books/ (the lab's files) and corpora/fr-reviews.txt.xz. Two language models read these reviews and the training
+# texts: the lab's (`lab`), and the base that ships, `debat-fr` (`debat`). Three classifiers are fine-tuned on the second
+# (`teacher-0` to `teacher-2`). Students from the first learn what these and the linear model answer, on average, to the training
+# texts and to the reviews of 60 to 1,500 bytes; the study is `student`. LAB names another language model to start from, such as the
+# `lab` of cls-books-lab.sh. TEACHER may hold further options of `headstart finetune`.
 . "$(dirname "$0")/study.sh"
 [ $# -eq 2 ] || fail "name the folder of the data and the folder to write: DATA OUT"
 data=$1 out=$2
@@ -18,18 +19,24 @@ if [ ! -f "$out/reviews.txt" ]; then
     xz -dc "$reviews" | LC_ALL=C awk 'length($0) >= 60 && length($0) <= 1500' > "$out/reviews.part"
     mv "$out/reviews.part" "$out/reviews.txt"
 fi
+[ -f "$out/cls-books-train.txt" ] || plain "$books/train.review.spm" > "$out/cls-books-train.txt"
+stored() { # TOKENIZER STORE
+    headstart tokens "$reviews" "$out/cls-books-train.txt" --tokenizer "$1" --out "$2"
+}
 if [ -z "${LAB-}" ]; then
     LAB=$out/lab
-    [ -f "$out/cls-books-train.txt" ] || plain "$books/train.review.spm" > "$out/cls-books-train.txt"
-    headstart tokens "$reviews" "$out/cls-books-train.txt" --tokenizer "$books" --out "$out/store"
-    pretrained cls-books-teacher.toml "$out/store" "$LAB"
+    stored "$books" "$out/lab-store"
+    pretrained cls-books-teacher.toml "$out/lab-store" "$LAB"
 fi
-set -- --data "$books/train.review.spm" --valid "$books/valid.review.spm" --test "$books/test.review.spm" --tokenizer "$books" \
-    --unlabelled "$out/reviews.txt" --batch-size 16 --lr 3e-4 --schedule linear --warmup 0.05 --weights last
-for seed in 0 1; do
+stored debat-fr "$out/debat-store"
+pretrained cls-books-reviews.toml "$out/debat-store" "$out/debat" --init debat-fr --objective masked --mask-rate 0.3 \
+    --window 256 --batch-size 64 --steps 900 --optimizer muon --lr 1e-3 --warmup 0.05
+set -- --data "$books/train.review.spm" --valid "$books/valid.review.spm"
+for seed in 0 1 2; do
     # shellcheck disable=SC2086 # TEACHER is a list of options
-    headstart finetune "$here/lab.toml" "$@" --mode full --init "$LAB" --teacher tfidf --seed "$seed" --out "$out/first-$seed" \
-        --resume ${TEACHER-}
+    headstart finetune "$here/cls-books-tuning.toml" "$@" --mode full --init "$out/debat" --window 512 --lr 2e-4 --seed "$seed" \
+        --out "$out/teacher-$seed" --resume ${TEACHER-}
 done
-compared lab.toml "$out/student" "$@" --init "lab=$LAB" --arms scratch,full --teacher tfidf --teacher "$out/first-0" \
-    --teacher "$out/first-1" --seeds 5
+compared lab.toml "$out/student" "$@" --test "$books/test.review.spm" --tokenizer "$books" --unlabelled "$out/reviews.txt" \
+    --batch-size 16 --lr 3e-4 --schedule linear --warmup 0.05 --weights last --init "lab=$LAB" --arms scratch,full --seeds 5 \
+    --teacher tfidf --teacher "$out/teacher-0" --teacher "$out/teacher-1" --teacher "$out/teacher-2"

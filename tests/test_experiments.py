@@ -140,7 +140,7 @@ def test_a_small_model_learns_from_a_large_one(data: Path, base: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_the_linear_model_teaches_the_lab_s(tokenizer: Tokenizer, base: Path, tmp_path: Path) -> None:
+def test_the_linear_model_and_three_networks_teach_the_lab_s(tokenizer: Tokenizer, base: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     tokenizer.save(data / "cls-books")
     for seed, split in enumerate(("train", "valid", "test")):
@@ -153,15 +153,16 @@ def test_the_linear_model_teaches_the_lab_s(tokenizer: Tokenizer, base: Path, tm
     with lzma.open(data / "corpora" / "fr-reviews.txt.xz", "wt", encoding="utf-8") as file:
         file.write("\n".join([*texts, "too short", "too long " * 200]) + "\n")
     tiny = "--epochs 1 --window 24 --quiet"
-    steps = "--steps 2 --batch-size 4 --window 24 --quiet --change width=16 --precision float32"
+    steps = "--steps 2 --batch-size 4 --window 24 --quiet --precision float32"
     done = run(
         "cls-books-teacher", data, out, PRETRAIN=steps, TEACHER=tiny, STUDY=f"{tiny} --epochs 1 --seeds 2 --window 24"
     )
     assert done.returncode == 0, done.stderr
     assert (out / "reviews.txt").read_text(encoding="utf-8").splitlines() == texts
     assert load(out / "lab" / "model").model.config.family == "lab"
+    assert load(out / "teacher-0" / "model").model.config.width == 256  # as debat-fr
     found = json.loads((out / "student" / "comparison.json").read_text())
     assert [arm["name"] for arm in found["arms"][2:]] == ["scratch", "full", "full+teacher"]
     result = json.loads(next((out / "student" / "runs").glob("full+teacher-*/result.json")).read_text())
     taught_by = [teacher["folder"] for teacher in result["distillation"]["teachers"]]
-    assert taught_by == ["tfidf", str(out / "first-0"), str(out / "first-1")]
+    assert taught_by == ["tfidf", *(str(out / f"teacher-{seed}") for seed in range(3))]
