@@ -38,7 +38,9 @@ def test_words_numbers_and_how_far_to_believe_them(home: Path) -> None:
     assert [line.split()[:2] for line in blocks[2][1:]] == [[w.text, f"{w.weight:+.3f}"] for w in ranked]
     both = [f"{ranked[0].alone:+.2f}", f"{ranked[0].left_out:+.2f}"]
     assert blocks[2][1].split()[0] == "witty" and blocks[2][1].split()[2:] == ["for", "+" * 16, *both]
-    assert "The weights sum to" in result.stdout and "Faithfulness +" in result.stdout
+    notes = blocks[3]
+    assert [line.split()[0] for line in notes] == ["The", "Faithfulness"]  # a line each, however long
+    assert notes[0].startswith("The weights sum to") and max(map(len, notes)) > 140
 
 
 def test_the_words_are_coloured_by_side_and_strength(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +76,8 @@ def test_one_head_in_shades(home: Path) -> None:
 
 def test_a_grid_that_is_too_wide_is_cut(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    monkeypatch.setattr("headstart.cli.explain.console", lambda: Console(file=out, width=40, color_system=None))
+    terminal = Console(file=out, width=40, color_system=None, force_terminal=True)
+    monkeypatch.setattr("headstart.cli.explain.console", lambda: terminal)
     run("explain", str(home / "small"), "page " * 20, "--attention")
     assert "the first 11 of 22 tokens" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 40

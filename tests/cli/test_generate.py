@@ -116,6 +116,12 @@ def test_masks_are_filled(home: Path) -> None:
     assert plain.rstrip("\n").split("\n")[-1] == found["completed"]
 
 
+def test_a_long_text_is_one_line_in_a_pipe() -> None:
+    before = "Il faut baisser les impôts. " * 8
+    plain = run("fill", "debat-fr", f"{before}Il faut [MASK].").stdout
+    assert plain.splitlines()[-1].startswith(f"{before}Il faut ")
+
+
 def test_a_piece_in_brackets_is_shown_as_it_is(home: Path) -> None:
     plain = run("fill", str(home / "masked"), "un [MASK]", "--top", "99").stdout
     assert [line.split()[0] for line in plain.split("\n")[1:6]].count("[quatre]") == 1

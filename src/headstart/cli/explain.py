@@ -81,7 +81,7 @@ def _show(screen: Console, explanation: Explanation) -> None:
         for stretch in text_spans(explanation, part):
             coloured = stretch.word if stretch.strength >= SLIGHT else None
             line.append(stretch.text, _style(coloured.weight, stretch.strength) if coloured else None)
-        screen.print(line)
+        screen.print(line, soft_wrap=not screen.is_terminal)
     ranked = sorted(explanation.probabilities.items(), key=lambda item: -item[1])
     rows = [(printable(name), f"{share:.3f}", "█" * round(24 * share)) for name, share in ranked]
     screen.print("", table("label", ">probability", rows=rows), sep="\n")
@@ -95,7 +95,7 @@ def _show(screen: Console, explanation: Explanation) -> None:
         screen.print("", weights, sep="\n")
         if len(explanation.words) > TOP:
             screen.print(f"and {plural(len(explanation.words) - TOP, 'word')} of less weight")
-    screen.print("", *notes(explanation), sep="\n")
+    screen.print("", *notes(explanation), sep="\n", soft_wrap=not screen.is_terminal)  # a pipe gets whole lines
 
 
 def _style(weight: float, strength: float) -> str:

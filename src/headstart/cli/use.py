@@ -205,7 +205,7 @@ def fill_masks(
         title = f"mask {number}" if len(filled) > 1 else "mask"
         rows = [(_word(candidate, model), f"{candidate.probability:.4f}") for candidate in mask.candidates]
         screen.print(table(title, ">probability", rows=rows), "", sep="\n")
-    screen.print(completed)
+    screen.print(completed, soft_wrap=not screen.is_terminal)
 
 
 def _word(candidate: Candidate, model: LanguageModel) -> str:
