@@ -197,9 +197,8 @@ def test_what_a_run_does_before_it_trains_is_shown(
     study: Any = Study()
     monkeypatch.setattr(progress_module, "INTERVAL", 0.01)
     with study_progress(study, quiet=False):
-        time.sleep(0.1)  # what an interrupted run said is not said again
+        time.sleep(0.5)  # what an interrupted run said is not said again
         (taught.folder / "stage.txt").write_text("teacher big: 30 of 90 texts")
-        time.sleep(0.1)
     assert capsys.readouterr().err.splitlines() == ["full+teacher, 40 labels, seed 0: teacher big: 30 of 90 texts"]
     screen = Console(width=120, file=io.StringIO())
     screen.print(StudyProgress(study).table())
