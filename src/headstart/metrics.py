@@ -69,7 +69,8 @@ def fit_temperature(log_probabilities: Floats, labels: NDArray[np.int64]) -> flo
     def loss(log_temperature: float) -> float:
         return float(-(targets * log_softmax(log_probabilities / np.exp(log_temperature), axis=1)).sum())
 
-    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(50)), method="bounded").x))
+    bounds = np.log([0.001, 50])  # a linear model with a strong penalty needs a hundredth
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
 
 
 def temperature_scaled(probabilities: Floats, valid: Floats, labels: NDArray[np.int64]) -> Floats:
