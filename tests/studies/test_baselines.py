@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from headstart.metrics import score
 from headstart.reading.examples import Example, Examples
 from headstart.runs.tuning import ArmTuning
-from headstart.studies import linear, row_space
+from headstart.studies import baselines, linear, row_space
 from headstart.studies.baselines import baseline
+from headstart.studies.linear_model import LinearModel
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
 from headstart.studies.tfidf import CUT_SHORT, NGRAMS, TfidfSearch, Weighting, count_ngrams
@@ -64,6 +66,97 @@ def test_the_strength_is_chosen_on_valid_alone(tmp_path: Path) -> None:
     second = baseline("tfidf", other, {}, tmp_path / "two")
     assert first["strength"] == second["strength"]
     assert second["test"]["accuracy"] == 0.0
+
+
+KNOWN = {"pos": ["fine", "grand"], "neg": ["dull", "bland"]}
+OTHERS = {"pos": ["witty", "deft", "warm", "bright"], "neg": ["stale", "grim", "flat", "limp"]}
+
+
+def opinions(count: int, seed: int, *words: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """A word of each list for a text of each mood."""
+    draw = random.Random(seed)
+    moods = ("pos", "neg")
+    return [(mood, " ".join(draw.choice(each[mood]) for each in words)) for _ in range(count) for mood in moods]
+
+
+@pytest.fixture
+def little_known() -> tuple[dict[str, Examples], Examples]:
+    """Labelled texts hold two words of each mood; in unlabelled ones these stand beside others."""
+    splits = {
+        "train": examples(opinions(6, 0, KNOWN, KNOWN)),
+        "valid": examples([*opinions(10, 1, KNOWN, OTHERS), *opinions(10, 2, OTHERS, OTHERS)]),
+        "test": examples(opinions(100, 3, OTHERS, OTHERS)),
+    }
+    rows = (*examples(opinions(200, 4, KNOWN, OTHERS)).rows, *splits["train"].rows)
+    return splits, Examples(tuple(replace(row, label=None) for row in rows))
+
+
+def test_the_linear_model_learns_from_texts_without_labels(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path
+) -> None:
+    splits, unlabelled = little_known
+    alone = baseline("tfidf", splits, {}, tmp_path / "alone")
+    result = baseline("tfidf+self", splits, {}, tmp_path / "run", unlabelled=unlabelled, keep_model=True)
+    assert alone["test"]["accuracy"] < 0.7
+    assert result["test"]["accuracy"] > 0.95
+    assert result["rows"] == {"train": 12, "valid": 40, "test": 200}
+    known = {row.text for row in splits["train"].rows}
+    assert result["self_training"]["texts"] == sum(row.text not in known for row in unlabelled.rows)
+    fingerprints = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
+    assert fingerprints.keys() == {"train", "valid", "test", "unlabelled"}
+    kept = LinearModel.load(tmp_path / "run" / "linear.safetensors")
+    answers = kept.log_probabilities([row.content for row in splits["test"].rows]).argmax(1)
+    right = [kept.class_names[k] == row.label for k, row in zip(answers, splits["test"].rows, strict=True)]
+    assert np.mean(right) == result["test"]["accuracy"]
+
+
+def test_what_the_self_trained_model_learns_does_not_hang_on_test(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path
+) -> None:
+    splits, unlabelled = little_known
+    other = {**splits, "test": examples([(label, "grim") for label in ("pos", "neg")])}
+    results = [
+        baseline("tfidf+self", parts, {}, tmp_path / str(k), unlabelled=unlabelled)
+        for k, parts in enumerate((splits, other))
+    ]
+    assert results[0]["valid"] == results[1]["valid"]
+    assert results[0]["strength"] == results[1]["strength"]
+
+
+def test_labels_of_a_budget_and_refitting_go_with_unlabelled_texts(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path
+) -> None:
+    splits, unlabelled = little_known
+    drawn = baseline("tfidf+self", splits, {"labels": 4, "seed": 1}, tmp_path / "drawn", unlabelled=unlabelled)
+    assert drawn["rows"]["train"] == 4
+    refitted = baseline("tfidf+self", splits, {"refit": True}, tmp_path / "refit", unlabelled=unlabelled)
+    plain = baseline("tfidf+self", splits, {}, tmp_path / "plain", unlabelled=unlabelled)
+    assert refitted["valid"] == plain["valid"]  # held out all the same
+    assert refitted["test"] != plain["test"]
+
+
+def test_unlabelled_texts_that_are_all_in_train_change_nothing(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path
+) -> None:
+    splits, _ = little_known
+    alone = baseline("tfidf", splits, {}, tmp_path / "alone")
+    result = baseline("tfidf+self", splits, {}, tmp_path / "run", unlabelled=splits["train"])
+    assert result["self_training"] == {"texts": 0, "labels": 0}
+    assert result["valid"] == alone["valid"] and result["test"] == alone["test"]
+
+
+def test_unlabelled_texts_are_bounded_and_drawn_by_what_they_say(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits, unlabelled = little_known
+    monkeypatch.setattr(baselines, "MOST_CHARACTERS", 500)
+    backwards = Examples(unlabelled.rows[::-1])
+    results = [
+        baseline("tfidf+self", splits, {}, tmp_path / str(k), unlabelled=texts)
+        for k, texts in enumerate((unlabelled, backwards))
+    ]
+    assert 30 < results[0]["self_training"]["texts"] < 70
+    assert results[0]["valid"] == results[1]["valid"]
 
 
 @pytest.mark.parametrize("ngrams", NGRAMS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headstart.studies.contrasts import choose_contrasts, excludes_zero, is_significant
 from tests.studies.test_verdict import FROZEN, FULL, GAIN, LINEAR, MAJORITY, SCRATCH, apart, arm
 
@@ -39,6 +41,16 @@ def test_the_primary_question_without_a_pretrained_arm_is_scratch_against_the_li
 def test_the_primary_arm_is_the_best_of_all_bases_on_valid() -> None:
     arms = [SCRATCH, arm("full:a", 0.85, valid=0.8), arm("frozen:b", 0.7, valid=0.9), LINEAR]
     assert choose_contrasts(arms, "scratch").primary == (("frozen:b", "scratch"), ("frozen:b", "tfidf"))
+
+
+@pytest.mark.parametrize("student", ["full+self", "full+teacher"])
+def test_a_student_is_compared_with_the_linear_model_that_had_its_texts(student: str) -> None:
+    self_trained = arm("tfidf+self", 0.86)
+    found = choose_contrasts([SCRATCH, FULL, arm(student, 0.88), LINEAR, self_trained], "scratch")
+    assert found.primary == (("full", "scratch"), ("full", "tfidf"), (student, "full"), (student, "tfidf+self"))
+    assert {("tfidf", "tfidf+self"), ("tfidf+self", "scratch")} <= set(found.secondary)
+    without = choose_contrasts([SCRATCH, FULL, arm(student, 0.88), LINEAR], "scratch")
+    assert without.primary == (("full", "scratch"), ("full", "tfidf"), (student, "full"))
 
 
 def test_the_best_arm_of_a_base_is_chosen_on_valid() -> None:

@@ -370,7 +370,7 @@ def compared(
 
 def test_what_a_teacher_buys_is_told_beside_the_rest(compared: tuple[Path, Comparison, list[str]]) -> None:
     folder, found, said = compared
-    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "full", "full+teacher"]
+    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "tfidf+self", "scratch", "full", "full+teacher"]
     difference = found.difference("full+teacher", "full")
     assert difference is not None and difference.primary
     assert difference.scores["accuracy"].value > 0
@@ -380,7 +380,8 @@ def test_what_a_teacher_buys_is_told_beside_the_rest(compared: tuple[Path, Compa
     for arm in found.curves:
         for run in arm.runs:
             recorded = RunFolder(folder / run.path).settings()
-            assert ("teacher" in recorded) == ("unlabelled" in recorded) == (arm.name == "full+teacher")
+            assert ("teacher" in recorded) == (arm.name == "full+teacher")
+            assert ("unlabelled" in recorded) == (arm.name in ("full+teacher", "tfidf+self"))
 
 
 def test_the_report_and_the_service_know_the_arm(compared: tuple[Path, Comparison, list[str]], tmp_path: Path) -> None:
@@ -398,7 +399,7 @@ def test_the_arm_adds_its_own_runs_and_changes_no_other(place: Path, base: Path,
 
     alone = folders(teacher=None, unlabelled=None)
     both = folders()
-    assert both.keys() - alone.keys() == {"full+teacher 0", "full+teacher 1"}
+    assert both.keys() - alone.keys() == {"full+teacher 0", "full+teacher 1", "tfidf+self None"}
     assert alone.items() <= both.items()
     checkpoint = load(teacher / "model")
     save(replace(checkpoint, temperature=checkpoint.temperature * 2), tmp_path / "other")

@@ -30,10 +30,10 @@ from headstart.studies.compare import compare, open_study
 from headstart.studies.corpus import write_texts
 from headstart.studies.finetune import finetune
 from headstart.studies.outcomes import compare_runs
-from headstart.studies.self_training import rows_to_repeat, sure_answers
+from headstart.studies.self_training import rows_to_repeat
 from headstart.studies.settings import UNLABELLED, CompareSettings, FinetuneSettings
 from headstart.studies.splits import read_splits
-from headstart.studies.unlabelled import unlabelled_texts
+from headstart.studies.unlabelled import sure_answers, unlabelled_texts
 from headstart.tokenizers.tokenizer import Tokenizer
 from tests.conftest import SIZES
 from tests.studies.example_data import BAD, GOOD
@@ -400,7 +400,7 @@ def compared(place: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_what_self_training_buys_is_told_beside_the_rest(compared: tuple[Path, Comparison]) -> None:
     folder, found = compared
-    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "scratch", "full", "full+self"]
+    assert [arm.name for arm in found.arms] == ["majority", "tfidf", "tfidf+self", "scratch", "full", "full+self"]
     difference = found.difference("full+self", "full")
     assert difference is not None and difference.primary
     gain = found.arm("full+self").scores["accuracy"].value - found.arm("full").scores["accuracy"].value
@@ -409,6 +409,10 @@ def test_what_self_training_buys_is_told_beside_the_rest(compared: tuple[Path, C
     told = [paragraph for paragraph in found.verdict if "elf-training on the unlabelled texts" in paragraph]
     assert any("with it" in paragraph for paragraph in told)
     assert any("With 12 labels self-training on the unlabelled texts" in paragraph for paragraph in told)
+    linear = found.difference("full+self", "tfidf+self")
+    assert linear is not None and linear.primary
+    assert any("the linear model that learned from the same texts" in paragraph for paragraph in found.verdict)
+    assert any("With 12 labels the self-trained model" in paragraph for paragraph in found.verdict)
     first = found.difference("full", "scratch")
     assert first is not None and first.primary  # what pretraining brought is asked of the arm without
     costs = [found.arm(name).cost.seconds for name in ("full+self", "full")]
@@ -416,7 +420,7 @@ def test_what_self_training_buys_is_told_beside_the_rest(compared: tuple[Path, C
     for arm in found.curves:
         for run in arm.runs:
             settings = RunFolder(folder / run.path).settings()
-            assert ("unlabelled" in settings) == (arm.name == "full+self")
+            assert ("unlabelled" in settings) == (arm.name in ("full+self", "tfidf+self"))
             assert settings.get("labels", 24) == arm.budget
 
 
@@ -429,6 +433,7 @@ def test_the_report_and_the_service_know_the_arm(compared: tuple[Path, Compariso
             (folder / "comparison.json").rename(tmp_path / "comparison.json")
         arms = {(arm.name, arm.budget): arm for arm in read_arms(folder).arms}
         assert arms["full+self", 24].title.startswith("Self-trained from")
+        assert arms["tfidf+self", 24].title == "Self-trained linear model (TF-IDF)"
         assert arms["full", 24].title.startswith("Fine-tuned from")
     (tmp_path / "comparison.json").rename(folder / "comparison.json")
 
@@ -440,13 +445,13 @@ def test_the_arm_adds_its_own_runs_and_changes_no_other(place: Path, base: Path,
 
     alone = folders(**dict.fromkeys(UNLABELLED))
     both = folders()
-    assert both.keys() - alone.keys() == {"full+self 0"}
+    assert both.keys() - alone.keys() == {"full+self 0", "tfidf+self None"}
     assert alone.items() <= both.items()
     texts = write(tmp_path / "more.txt", opinions(300, 5), labels=False)
     before = folders(unlabelled=str(texts))
     write(texts, opinions(300, 6), labels=False)
     after = folders(unlabelled=str(texts))
-    assert {name for name in after if after[name] != before[name]} == {"full+self 0"}
+    assert {name for name in after if after[name] != before[name]} == {"full+self 0", "tfidf+self None"}
 
 
 def test_a_run_without_unlabelled_texts_is_recorded_as_it_always_was(place: Path, base: Path) -> None:

@@ -32,6 +32,8 @@ MODES: dict[str, Mode] = {
     "scratch": "scratch",
     "frozen": "frozen",
     "full": "full",
+    "full+self": "full+self",
+    "full+teacher": "full+teacher",
     "ensemble": "ensemble",
 }
 COSTS = {
@@ -531,6 +533,40 @@ def test_what_is_said_of_labels(name: str) -> None:
     worths, expected = BUDGETS[name]
     paragraphs = said_of(compared([SCRATCH, FULL, LINEAR], [GAIN, BEATEN], curves=CURVE, worth=worths))
     assert paragraphs == (USE_FULL_OF_1800, ADDS, expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "decision", "expected"),
+    [
+        (
+            0.02,
+            0.01,
+            0.03,
+            "better",
+            "The self-trained model is 2.0 points better than {} (95 % interval 1.0 to 3.0): {}.",
+        ),
+        (
+            -0.02,
+            -0.03,
+            -0.01,
+            "worse",
+            "The self-trained model is 2.0 points worse than {} (95 % interval 1.0 to 3.0): {}.",
+        ),
+        (0.0, -0.01, 0.01, "equivalent", "The self-trained model and {} are equally good: {}, {points}."),
+        (0.0, -0.01, 0.01, "undecided", "The self-trained model and {}: {}, {points}, not significant."),
+    ],
+)
+def test_a_student_beside_the_linear_model_that_had_its_texts(
+    value: float, low: float, high: float, decision: Decision, expected: str
+) -> None:
+    arms = [SCRATCH, FULL, arm("full+self", 0.88), LINEAR, arm("tfidf+self", 0.88 - value)]
+    student = apart("full+self", "tfidf+self", value, low, high, decision=decision, primary=True)
+    words = expected.format(
+        "the linear model that learned from the same texts",
+        f"88.0 % and {100 * (0.88 - value):.1f} %",
+        points="0.0 points (95 % interval -1.0 to +1.0)",
+    )
+    assert words in said_of(compared(arms, [GAIN, student]))[1]
 
 
 def test_what_cannot_be_told_of_several_bases_is_said_once() -> None:

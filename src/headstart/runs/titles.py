@@ -9,7 +9,11 @@ from typing import Any
 from headstart.errors import HeadstartError
 from headstart.runs.run import RUN, RunFolder
 
-BASELINES = {"tfidf": "Linear model (TF-IDF)", "majority": "Always the most frequent label"}
+BASELINES = {
+    "tfidf": "Linear model (TF-IDF)",
+    "tfidf+self": "Self-trained linear model (TF-IDF)",
+    "majority": "Always the most frequent label",
+}
 OBJECTIVES = {
     "causal": "Causal language model",
     "masked": "Masked language model",

@@ -176,9 +176,10 @@ def _kept(trained: _Trained) -> StudyArm | MissingArm:
 def _expected(settings: Mapping[str, Any], trained: Sequence[_Trained], rows: int) -> list[tuple[str, int]]:
     """Every arm with every budget that the study was asked for."""
     asked = [word.strip() for word in str(settings.get("arms", "")).split(",") if word.strip()]
+    asked = ["tfidf", *(["tfidf+self"] if "unlabelled" in settings else []), *asked]
     modes = {each.mode for each in trained}
     names = [each.name for each in trained if each.name != "majority"]
-    names += [word for word in ("tfidf", *asked) if word not in names and word.partition(":")[0] not in modes]
+    names += [word for word in asked if word not in names and word.partition(":")[0] not in modes]
     words = str(settings.get("labels") or "all").replace(" ", "").split(",")
     budgets = {int(word) if word.isdecimal() else rows for word in words} - {0}
     return [(name, budget) for name in dict.fromkeys(names) for budget in sorted(budgets)]

@@ -17,7 +17,7 @@ from headstart.model.presets import PRESETS
 from headstart.reading.examples import Examples
 from headstart.runs.comparison import Mode
 from headstart.runs.study import StudyFolder
-from headstart.studies.baselines import KINDS
+from headstart.studies.baselines import kinds
 from headstart.studies.classifier import build_classifier, open_base
 from headstart.studies.contrasts import DISTILLED, SELF_TRAINED, STUDENTS
 from headstart.studies.fingerprints import base_fingerprint, settings_key
@@ -122,7 +122,7 @@ def choose_arms(settings: CompareSettings, bases: Mapping[str, Base]) -> list[Ar
         raise ConfigError("arms", problems)
     modes = [mode for mode, _ in chosen.values()]
     arms = [Arm(mode if modes.count(mode) == 1 else f"{mode}:{base}", mode, base) for mode, base in chosen.values()]
-    names = [*(arm.name for arm in arms), *KINDS]
+    names = [*(arm.name for arm in arms), *kinds(unlabelled=settings.unlabelled is not None)]
     if settings.reference is not None and settings.reference not in names:
         hint = did_you_mean(settings.reference, names)
         raise ConfigError("compare", [f"reference {settings.reference!r} is none of the arms: {hint}"])

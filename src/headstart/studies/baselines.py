@@ -1,7 +1,8 @@
 """The baselines of every comparison: the most frequent class, and a linear model on n-grams.
 
-majority  every row gets the shares of the classes in train
-tfidf     logistic regression on TF-IDF; held-out texts choose the n-grams (words, characters, both) and the strength C
+majority    every row gets the shares of the classes in train
+tfidf       logistic regression on TF-IDF; held-out texts choose the n-grams (words, characters, both) and the strength
+tfidf+self  the same once more, on the unlabelled texts too, where the answer of `tfidf` to them is sure (self-training)
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +18,21 @@ import numpy as np
 
 from headstart.metrics import Floats, score
 from headstart.reading.examples import Examples
+from headstart.reading.split import content_hash
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import LINEAR
+from headstart.studies.contrasts import TFIDF_SELF_TRAINED
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.linear import Ints
 from headstart.studies.linear_model import LinearModel
 from headstart.studies.splits import draw_budget
 from headstart.studies.tfidf import FittedTfidf, fit_tfidf
+from headstart.studies.unlabelled import not_in, sure_answers
 from headstart.training.driver import open_run
 
-Kind = Literal["majority", "tfidf"]
-KINDS: tuple[Kind, ...] = ("majority", "tfidf")
+Kind = Literal["majority", "tfidf", "tfidf+self"]
+CONFIDENCE = 0.5  # from which an answer becomes a label
+MOST_CHARACTERS = 4_000_000  # of unlabelled texts: some twenty seconds, and a gigabyte for their n-grams
 
 
 def baseline(
@@ -35,6 +41,7 @@ def baseline(
     settings: Mapping[str, Any],
     out: str | Path,
     *,
+    unlabelled: Examples | None = None,
     keep_model: bool = False,
     until: float = math.inf,
 ) -> dict[str, Any]:
@@ -54,7 +61,8 @@ def baseline(
         if kind == "majority":
             predicted, own = _majority(labels, len(class_names), refit=settings.get("refit", False))
         else:
-            model, predicted, own = _tfidf(splits, labels, len(class_names), settings, until)
+            more = None if unlabelled is None else _bounded(not_in(unlabelled, splits["train"]))
+            model, predicted, own = _tfidf(splits, labels, len(class_names), settings, more, until)
             if keep_model:
                 LinearModel.of(model, class_names).save(Path(out) / LINEAR)
         result: dict[str, Any] = {name: score(rows, labels[name]) for name, rows in predicted.items()}
@@ -66,9 +74,15 @@ def baseline(
             **own,
         }
         rows = {name: part.rows for name, part in splits.items()}
-        fingerprints = {"data": split_fingerprints(splits)}
+        read = splits if unlabelled is None else {**splits, "unlabelled": unlabelled}
+        fingerprints = {"data": split_fingerprints(read)}
         run.finish(None, result, fingerprints, Predictions.of(class_names, rows, predicted))
         return result
+
+
+def kinds(*, unlabelled: bool) -> tuple[Kind, ...]:
+    """The baselines of a comparison, which may have unlabelled texts."""
+    return ("majority", "tfidf", TFIDF_SELF_TRAINED) if unlabelled else ("majority", "tfidf")
 
 
 def _class_ids(part: Examples, class_names: tuple[str, ...]) -> Ints:
@@ -86,18 +100,48 @@ def _majority(labels: Mapping[str, Ints], classes: int, *, refit: bool) -> tuple
     return ordered, {"cost": {"predict_seconds": 0.0, "bytes": 4 * classes}}
 
 
+def _bounded(texts: Examples) -> Examples:
+    """As many as time and memory bound, drawn by what they say, so that the order of the rows does not matter."""
+    kept, left = [], MOST_CHARACTERS
+    for row in sorted(texts.rows, key=lambda row: content_hash(row.content)):
+        if len(row.content) <= left:
+            kept.append(row)
+            left -= len(row.content)
+    return replace(texts, rows=tuple(kept))
+
+
 def _tfidf(
-    splits: Mapping[str, Examples], labels: Mapping[str, Ints], classes: int, settings: Mapping[str, Any], until: float
+    splits: Mapping[str, Examples],
+    labels: Mapping[str, Ints],
+    classes: int,
+    settings: Mapping[str, Any],
+    unlabelled: Examples | None,
+    until: float,
 ) -> tuple[FittedTfidf, dict[str, Floats], dict[str, Any]]:
-    """The model, its log-probabilities of valid and test, and what `result.json` says of how they came about."""
+    """The model, its log-probabilities of valid and test, and what `result.json` says of how they came about.
+
+    With unlabelled texts, a first model answers them, and its sure answers are labels of the second. It learns from
+    train alone, so that valid can choose the settings of the second.
+    """
     whole, refit = "labels" not in settings, settings.get("refit", False)
-    model = fit_tfidf(splits["train"], splits["valid"], labels, classes, whole=whole, refit=refit, until=until)
+    train, valid = splits["train"], splits["valid"]
+    self_training = {} if unlabelled is None else {"texts": len(unlabelled.rows), "labels": 0}
+    if unlabelled is not None and unlabelled.rows:  # all of them may be texts of train
+        teacher = fit_tfidf(train, valid, labels, classes, whole=whole, until=until)
+        answers = teacher.predict([row.content for row in unlabelled.rows]) / teacher.temperature
+        sure, given = sure_answers(answers, labels["train"], CONFIDENCE)
+        train = replace(train, rows=(*train.rows, *(unlabelled.rows[k] for k in sure)))
+        labels = {**labels, "train": np.concatenate([labels["train"], given])}
+        self_training["labels"] = len(sure)
+        whole = False
+    model = fit_tfidf(train, valid, labels, classes, whole=whole, refit=refit, until=until)
     result: dict[str, Any] = {
         "strength": model.strength,
         "features": model.size,
         "temperature": model.temperature,
         "tuning": model.tuning.to_json(),
         "cost": {"predict_seconds": None, "bytes": model.bytes},
+        **({"self_training": self_training} if self_training else {}),
     }
     if "test" not in splits:
         return model, {"valid": model.valid}, result

@@ -1,7 +1,8 @@
 """Which arms are compared with which. It is decided by the arms and their scores on valid, before test is looked at.
 
 The primary questions are what the comparison is made for: is the best pretrained arm better than the same model from
-scratch, and than the linear model? Where unlabelled texts or teachers were given: is the student better than `full`?
+scratch, and than the linear model? Where unlabelled texts or teachers were given: is the student better than `full`,
+and than the linear model that learned from the same texts?
 Every other pair is secondary. Each of the two families is corrected for its own number of questions, so that no
 secondary pair makes a primary question harder to decide.
 """
@@ -18,6 +19,7 @@ PRETRAINED: Final = ("full", "frozen", "contrastive")
 SELF_TRAINED: Final = "full+self"
 DISTILLED: Final = "full+teacher"
 STUDENTS: Final = (SELF_TRAINED, DISTILLED)  # `full` with more than labels: unlabelled texts, teachers
+TFIDF_SELF_TRAINED: Final = "tfidf+self"  # the linear model with the unlabelled texts
 Pair = tuple[str, str]  # (arm, minus arm)
 
 
@@ -64,15 +66,16 @@ def choose_contrasts(arms: Sequence[ArmResult], reference: str) -> Contrasts:
     bases = tuple(_base_arms(arms, base) for base in dict.fromkeys(arm.base for arm in arms if arm.mode in PRETRAINED))
     competing = _competing(arms)
     neural = _best_on_valid([arm for arm in arms if arm.trained])
-    linear = named.get("tfidf")
+    linear, self_trained = named.get("tfidf"), named.get(TFIDF_SELF_TRAINED)
     ensembles = tuple(arm for arm in arms if arm.mode == "ensemble")
-    primary = (*_primary(arms, linear), *student_pairs(arms))
+    primary = (*_primary(arms, linear), *student_pairs(arms, self_trained))
     wanted = [
         *primary,
         *((arm.name, reference) for arm in arms if arm.name not in (reference, "majority")),
         *((each.best.name, arm.name) for each in bases for arm in (each.scratch, *each.others) if arm is not None),
         *((competing[0].name, arm.name) for arm in competing[1:]),
         *((arm.name, linear.name) for arm in (neural, *ensembles) if arm is not None and linear is not None),
+        *((arm.name, self_trained.name) for arm in (neural, linear) if arm is not None and self_trained is not None),
     ]
     return Contrasts(
         bases=bases,
@@ -107,10 +110,12 @@ def _primary(arms: Sequence[ArmResult], linear: ArmResult | None) -> Iterator[Pa
         yield best.name, linear.name
 
 
-def student_pairs(arms: Sequence[ArmResult]) -> Iterator[Pair]:
-    """Each arm with unlabelled texts or teachers, and the same without."""
+def student_pairs(arms: Sequence[ArmResult], linear: ArmResult | None) -> Iterator[Pair]:
+    """Each arm with unlabelled texts or teachers, and the same without; and the linear model with the same texts."""
     for arm in (arm for arm in arms if arm.mode in STUDENTS):
         yield from ((arm.name, other.name) for other in arms if other.mode == "full" and other.base == arm.base)
+        if linear is not None:
+            yield arm.name, linear.name
 
 
 def _base_arms(arms: Sequence[ArmResult], base: str | None) -> BaseArms:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult
-from headstart.studies.contrasts import DISTILLED, STUDENTS, BaseArms, Contrasts
-from headstart.studies.words import accuracy, base_name, capitalized, interval, points, signed, size
+from headstart.studies.contrasts import DISTILLED, STUDENTS, TFIDF_SELF_TRAINED, BaseArms, Contrasts
+from headstart.studies.words import accuracy, arm_name, base_name, capitalized, interval, points, signed, size
 from headstart.wording import listed
 
 TOO_WIDE = 0.25  # an interval that reaches so far rules nothing out
@@ -100,9 +100,26 @@ def _cut_short(improving: Sequence[ArmResult]) -> Iterator[str]:
 def _student_gains(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     for name, other in contrasts.primary:
         arm, difference = comparison.arm(name), comparison.difference(name, other)
-        if arm.mode in STUDENTS and difference is not None:
-            levels = f"{accuracy(arm)} with it, {accuracy(comparison.arm(other))} without"
-            yield effect(capitalized(method_of(arm, contrasts)), difference, levels, comparison.matters)
+        if arm.mode not in STUDENTS or difference is None:
+            continue
+        if other == TFIDF_SELF_TRAINED:
+            levels = f"{accuracy(arm)} and {accuracy(comparison.arm(other))}"
+            yield beside_linear(capitalized(arm_name(arm, contrasts)), difference, levels)
+            continue
+        levels = f"{accuracy(arm)} with it, {accuracy(comparison.arm(other))} without"
+        yield effect(capitalized(method_of(arm, contrasts)), difference, levels, comparison.matters)
+
+
+def beside_linear(student: str, difference: DifferenceResult, levels: str) -> str:
+    """A student, and the linear model that learned from the same unlabelled texts, with their accuracies."""
+    linear, amount = "the linear model that learned from the same texts", size(difference.scores["accuracy"].value)
+    match difference.decision:
+        case "better" | "worse" as decided:
+            return f"{student} is {amount} {decided} than {linear} ({interval(difference)}): {levels}."
+        case "equivalent":
+            return f"{student} and {linear} are equally good: {levels}, {signed(difference)}."
+        case _:
+            return f"{student} and {linear}: {levels}, {signed(difference)}, not significant."
 
 
 def _test_accuracy(arm: ArmResult) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import floor, log10
 
 from headstart.runs.comparison import Comparison, WorthResult
-from headstart.studies.contrasts import PRETRAINED, STUDENTS, Contrasts
-from headstart.studies.gain import effect, method_of
+from headstart.studies.contrasts import PRETRAINED, STUDENTS, TFIDF_SELF_TRAINED, Contrasts
+from headstart.studies.gain import beside_linear, effect, method_of
 from headstart.studies.words import accuracy, arm_name, base_name, signed
 from headstart.wording import listed, plural
 
@@ -20,6 +20,10 @@ def fewer_labels(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
         sentences: list[str] = []
         for difference in (each for each in comparison.curve_differences if each.budget == budget):
             arm, reference = comparison.arm(difference.arm), comparison.arm(difference.reference)
+            if arm.mode in STUDENTS and reference.name == TFIDF_SELF_TRAINED:
+                levels = f"{level[arm.name]} and {level[reference.name]}"
+                sentences.append(beside_linear(f"With {labels} {arm_name(arm, contrasts)}", difference, levels))
+                continue
             if arm.mode in STUDENTS or (arm.mode in PRETRAINED and reference.mode == "scratch"):
                 levels = f"{level[arm.name]} with it, {level[reference.name]} without"
                 what = f"With {labels} {method_of(arm, contrasts)}"

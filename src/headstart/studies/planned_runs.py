@@ -14,8 +14,8 @@ from headstart.files import read_json
 from headstart.reading.examples import Examples
 from headstart.runs.run import RunFolder
 from headstart.studies.arms import Base, arm_settings
-from headstart.studies.baselines import KINDS
-from headstart.studies.contrasts import STUDENTS
+from headstart.studies.baselines import kinds
+from headstart.studies.contrasts import STUDENTS, TFIDF_SELF_TRAINED
 from headstart.studies.fingerprints import settings_key
 from headstart.studies.outcomes import Arm
 from headstart.studies.settings import DATA, ENOUGH_STEPS, UNLABELLED, CompareSettings, LabelledSettings
@@ -97,9 +97,10 @@ def plan_runs(
     """The baselines, which take seconds, then seed by seed, so that early runs can be compared already.
 
     `tuned` has the settings that were chosen for arms, by their names. `fingerprints` are of the splits, and of the
-    unlabelled texts and the teachers, where there are some, which are nothing to arms without students.
+    unlabelled texts and the teachers, where there are some, which are nothing to arms that do not learn from them.
     """
     labelled = {name: value for name, value in fingerprints.items() if name not in UNLABELLED}
+    untaught = {name: value for name, value in fingerprints.items() if name != "teacher"}
     given = settings.to_mapping()
     data = {name: given[name] for name in DATA if name in given}
     refit = {"refit": True} if settings.refit else {}  # of all labels: a label budget stays what it is
@@ -109,20 +110,22 @@ def plan_runs(
     def planned(arm: Arm, budget: int, seed: int | None, values: dict[str, Any], keep: bool = False) -> PlannedRun:
         base = None if arm.base is None else bases[arm.base].fingerprint
         name = "-".join([arm.name.replace(":", "-"), str(budget), *([] if seed is None else [f"seed{seed}"])])
-        key = settings_key([values, fingerprints if arm.mode in STUDENTS else labelled, base])
+        read = fingerprints if arm.mode in STUDENTS else untaught if arm.name == TFIDF_SELF_TRAINED else labelled
+        key = settings_key([values, read, base])
         return PlannedRun(arm, budget, seed, values, folder / "runs" / f"{name}-{key}", keep)
 
     def kept(seed: int) -> bool:
         """Of the first seed, so that every arm can be tried out with every label budget."""
         return settings.keep_models or seed == settings.seed
 
-    for kind in KINDS:
+    for kind in kinds(unlabelled=settings.unlabelled is not None):
+        texts = {"unlabelled": settings.unlabelled} if kind == TFIDF_SELF_TRAINED else {}
         for budget in budgets:
             if budget == all_labels:  # nothing is drawn
-                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data, **refit}, keep=True)
+                yield planned(Arm(kind, "baseline"), budget, None, {"kind": kind, **data, **texts, **refit}, keep=True)
                 continue
             for seed in each_seed:
-                values = {"kind": kind, **data, "labels": budget, "seed": seed}
+                values = {"kind": kind, **data, **texts, "labels": budget, "seed": seed}
                 yield planned(Arm(kind, "baseline"), budget, seed, values, kept(seed))
     for arm in arms:
         if own[arm].is_probe and all_labels in budgets:  # no seed changes it

@@ -32,7 +32,6 @@ from headstart.batches.examples import EncodedExamples
 from headstart.checkpoints import folder as model_folder
 from headstart.checkpoints.folder import Checkpoint
 from headstart.files import read_json, write_json
-from headstart.metrics import Floats
 from headstart.model.model import Model
 from headstart.reading.examples import Examples
 from headstart.runs.events import OnEvent
@@ -44,7 +43,7 @@ from headstart.studies.finetune import STAGES, Ended, finetune, predict_test
 from headstart.studies.fingerprints import settings_key, split_fingerprints
 from headstart.studies.pretrain import DIRECTION_OF, HEAD_OF, pretrain
 from headstart.studies.settings import UNLABELLED, FinetuneSettings, PretrainSettings
-from headstart.studies.unlabelled import not_in
+from headstart.studies.unlabelled import not_in, sure_answers
 from headstart.training.driver import Run
 from headstart.training.hardware import pick_device
 from headstart.training.inference import classify
@@ -267,32 +266,6 @@ class _Stages:
             "precision": own.precision,
             "compiled": own.compiled,
         }
-
-
-def sure_answers(answers: Floats, labels: Ints, confidence: float) -> tuple[Ints, Ints]:
-    """The rows of (n, C) scaled log-probabilities that are sure, in their order, and the class of each.
-
-    Of all that are sure, no class gets a larger share than it has among `labels`: the surest are taken. A model that
-    answers with one class would else teach its student nothing but that class.
-
-    >>> answers = np.log([[0.99, 0.01], [0.95, 0.05], [0.6, 0.4], [0.08, 0.92], [0.97, 0.03]])
-    >>> rows, classes = sure_answers(answers, np.array([0, 1]), 0.9)
-    >>> rows.tolist(), classes.tolist()
-    ([0, 3, 4], [0, 1, 0])
-    """
-    from scipy.special import softmax
-
-    probabilities = softmax(answers, axis=1)
-    classes, top = probabilities.argmax(1), probabilities.max(1)
-    sure = np.flatnonzero(top >= confidence)
-    shares = np.bincount(labels, minlength=answers.shape[1]) / len(labels)
-    most = np.ceil(shares * len(sure)).astype(int)
-    kept = []
-    for k in range(answers.shape[1]):
-        of_class = sure[classes[sure] == k]
-        kept.append(of_class[np.argsort(-top[of_class], kind="stable")][: most[k]])
-    rows = np.sort(np.concatenate(kept))
-    return rows, classes[rows]
 
 
 def rows_to_repeat(labels: Ints, added: Ints) -> Ints:

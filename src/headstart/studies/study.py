@@ -84,7 +84,7 @@ class Study:
     deadline: float  # on the clock `time.monotonic`: no run goes on after it
     bases: Mapping[tuple[str, str | None], Checkpoint] = field(default_factory=dict)  # by `init` and `tokenizer`
     budgets: Sequence[int] = ()  # of labels
-    unlabelled: Examples | None = None  # texts for the arms with students
+    unlabelled: Examples | None = None  # texts for students, and for the linear model
     encode: EncodingCache = field(default_factory=lambda: EncodingCache(KEPT))
     _settled: dict[int, bool] = field(default_factory=dict)  # by seeds: whether more of them are needed
 
@@ -255,8 +255,15 @@ class Study:
             return True
         try:
             if run.arm.mode == "baseline":
-                kind, until = run.settings["kind"], self._linear_deadline
-                baseline(kind, self.splits, run.settings, run.folder, keep_model=run.keep_model, until=until)
+                baseline(
+                    run.settings["kind"],
+                    self.splits,
+                    run.settings,
+                    run.folder,
+                    unlabelled=self.unlabelled if "unlabelled" in run.settings else None,
+                    keep_model=run.keep_model,
+                    until=self._linear_deadline,
+                )
             else:
                 settings = FinetuneSettings.from_mapping(run.settings, run.title)
                 finetune(

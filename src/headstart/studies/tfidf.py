@@ -100,8 +100,8 @@ def fit_tfidf(
 ) -> FittedTfidf:
     """Choose n-grams and strength, and fit them on train; or, with `refit`, on train and valid.
 
-    Where train is not the `whole` of it but a label budget, valid alone is chosen on. After `until`, on the clock
-    `time.monotonic`, the best so far is taken.
+    Where train is not the `whole` of it but a label budget, or has labels that a model gave, valid alone is chosen on.
+    After `until`, on the clock `time.monotonic`, the best so far is taken.
     """
     rows = (*train.rows, *valid.rows)
     y = np.concatenate([labels["train"], labels["valid"]])

@@ -1,11 +1,18 @@
-"""The unlabelled texts of a task: read, each once, without those that a model is chosen or tested by."""
+"""The unlabelled texts of a task: read, each once, without those that a model is chosen or tested by.
+
+Self-training makes labels of the answers to them that are sure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from headstart.batches.batch import Ints
 from headstart.errors import DataError
+from headstart.metrics import Floats, softmax
 from headstart.reading.examples import Example, Examples
 from headstart.reading.skipped import SkippedRows, summary_lines
 from headstart.reading.split import content_hash
@@ -56,6 +63,30 @@ def not_in(unlabelled: Examples, labelled: Examples) -> Examples:
     """Those whose label is not known: a text to train on may be among the unlabelled ones as well."""
     known = {content_hash(row.content) for row in labelled.rows}
     return replace(unlabelled, rows=tuple(row for row in unlabelled.rows if content_hash(row.content) not in known))
+
+
+def sure_answers(answers: Floats, labels: Ints, confidence: float) -> tuple[Ints, Ints]:
+    """The rows of (n, C) scaled log-probabilities that are sure, in their order, and the class of each.
+
+    Of all that are sure, no class gets a larger share than it has among `labels`: the surest are taken. A model that
+    answers with one class would else teach its student nothing but that class.
+
+    >>> answers = np.log([[0.99, 0.01], [0.95, 0.05], [0.6, 0.4], [0.08, 0.92], [0.97, 0.03]])
+    >>> rows, classes = sure_answers(answers, np.array([0, 1]), 0.9)
+    >>> rows.tolist(), classes.tolist()
+    ([0, 3, 4], [0, 1, 0])
+    """
+    probabilities = softmax(answers)
+    classes, top = probabilities.argmax(1), probabilities.max(1)
+    sure = np.flatnonzero(top >= confidence)
+    shares = np.bincount(labels, minlength=answers.shape[1]) / len(labels)
+    most = np.ceil(shares * len(sure)).astype(int)
+    kept = []
+    for k in range(answers.shape[1]):
+        of_class = sure[classes[sure] == k]
+        kept.append(of_class[np.argsort(-top[of_class], kind="stable")][: most[k]])
+    rows = np.sort(np.concatenate(kept))
+    return rows, classes[rows]
 
 
 def _whose(rows: Mapping[int, Example], splits: Mapping[str, Examples]) -> str:

@@ -14,7 +14,11 @@ NAMES = {
     "contrastive": "the contrastive model",
     "scratch": "the model from scratch",
 }
-BASELINES = {"tfidf": "the linear model", "majority": "always giving the most frequent label"}
+BASELINES = {
+    "tfidf": "the linear model",
+    "tfidf+self": "the self-trained linear model",
+    "majority": "always giving the most frequent label",
+}
 
 
 # --- arms ---
