@@ -7,7 +7,7 @@
 # texts: the lab's (`lab`), and the base that ships, `debat-fr` (`debat`). Three classifiers are fine-tuned on the second
 # (`teacher-0` to `teacher-2`). Students from the first learn what these and the linear model answer, on average, to the training
 # texts and to the reviews of 60 to 1,500 bytes; the study is `student`. LAB names another language model to start from, such as the
-# `lab` of cls-books-lab.sh. TEACHER may hold further options of `headstart finetune`.
+# `lab` of cls-books-lab.sh, and TEACHERS other classifiers. TEACHER may hold further options of `headstart finetune`.
 . "$(dirname "$0")/study.sh"
 [ $# -eq 2 ] || fail "name the folder of the data and the folder to write: DATA OUT"
 data=$1 out=$2
@@ -15,10 +15,7 @@ books=$data/cls-books reviews=$data/corpora/fr-reviews.txt.xz
 need "$books/train.review.spm" "$reviews"
 
 mkdir -p "$out"
-if [ ! -f "$out/reviews.txt" ]; then
-    xz -dc "$reviews" | LC_ALL=C awk 'length($0) >= 60 && length($0) <= 1500' > "$out/reviews.part"
-    mv "$out/reviews.part" "$out/reviews.txt"
-fi
+[ -f "$out/reviews.txt" ] || between 60 1500 "$reviews" "$out/reviews.txt"
 [ -f "$out/cls-books-train.txt" ] || plain "$books/train.review.spm" > "$out/cls-books-train.txt"
 stored() { # TOKENIZER STORE
     headstart tokens "$reviews" "$out/cls-books-train.txt" --tokenizer "$1" --out "$2"
@@ -28,15 +25,19 @@ if [ -z "${LAB-}" ]; then
     stored "$books" "$out/lab-store"
     pretrained cls-books-teacher.toml "$out/lab-store" "$LAB"
 fi
-stored debat-fr "$out/debat-store"
-pretrained cls-books-reviews.toml "$out/debat-store" "$out/debat" --init debat-fr --objective masked --mask-rate 0.3 \
-    --window 256 --batch-size 64 --steps 900 --optimizer muon --lr 1e-3 --warmup 0.05
 set -- --data "$books/train.review.spm" --valid "$books/valid.review.spm"
-for seed in 0 1 2; do
-    # shellcheck disable=SC2086 # TEACHER is a list of options
-    headstart finetune "$here/cls-books-tuning.toml" "$@" --mode full --init "$out/debat" --window 512 --lr 2e-4 --seed "$seed" \
-        --out "$out/teacher-$seed" --resume ${TEACHER-}
-done
-compared lab.toml "$out/student" "$@" --test "$books/test.review.spm" --tokenizer "$books" --unlabelled "$out/reviews.txt" \
-    --batch-size 16 --lr 3e-4 --schedule linear --warmup 0.05 --weights last --init "lab=$LAB" --arms scratch,full --seeds 5 \
-    --teacher tfidf --teacher "$out/teacher-0" --teacher "$out/teacher-1" --teacher "$out/teacher-2"
+if [ -z "${TEACHERS-}" ]; then
+    stored debat-fr "$out/debat-store"
+    pretrained cls-books-reviews.toml "$out/debat-store" "$out/debat" --init debat-fr --objective causal+masked --mask-rate 0.3 \
+        --window 256 --batch-size 64 --steps 900 --optimizer muon --lr 1e-3 --warmup 0.05
+    for seed in 0 1 2; do
+        # shellcheck disable=SC2086 # TEACHER is a list of options
+        headstart finetune "$here/cls-books-tuning.toml" "$@" --mode full --init "$out/debat" --window 512 --lr 2e-4 --seed "$seed" \
+            --out "$out/teacher-$seed" --resume ${TEACHER-}
+    done
+    TEACHERS="$out/teacher-0 $out/teacher-1 $out/teacher-2"
+fi
+set -- "$@" --test "$books/test.review.spm" --tokenizer "$books" --unlabelled "$out/reviews.txt" --teacher tfidf
+for each in $TEACHERS; do set -- "$@" --teacher "$each"; done
+compared lab.toml "$out/student" "$@" --batch-size 16 --lr 3e-4 --schedule linear --warmup 0.05 --weights last \
+    --init "lab=$LAB" --arms scratch,full --seeds 5

@@ -11,21 +11,10 @@
 . "$(dirname "$0")/study.sh"
 [ $# -eq 4 ] || fail "name the folder of the data, the large model, the small one and the folder to write: DATA LARGE SMALL OUT"
 data=$1 large=$2 small=$3 out=$4
-need "$data/sst/train.txt" "$data/corpora/en-imdb.txt.xz" "$large/config.json" "$small/config.json"
+need "$data/sst/train.txt" "$large/config.json" "$small/config.json"
 
 mkdir -p "$out"
-if [ ! -f "$out/sentences.txt" ]; then
-    xz -dc "$data/corpora/en-imdb.txt.xz" | awk -v every="${EVERY:-47}" '{
-        gsub(/<br *\/>/, " ")
-        gsub(/[.!?] +/, "&\n")
-        count = split($0, sentences, " *\n")
-        for (k = 1; k <= count; k++) {
-            words = split(sentences[k], unused, " ")
-            if (words >= 6 && words <= 40 && ++found % every == 0) print sentences[k]
-        }
-    }' > "$out/sentences.part"
-    mv "$out/sentences.part" "$out/sentences.txt"
-fi
+film_sentences "$data/corpora/en-imdb.txt.xz" "$out/sentences.txt"
 set -- --data "$data/sst/train.txt" --valid "$data/sst/dev.txt"
 # shellcheck disable=SC2086 # TEACHER is a list of options
 headstart finetune "$here/sst.toml" "$@" --init "$large" --lr 8e-5 --batch-size 32 --epochs 3 --out "$out/teacher" --resume \

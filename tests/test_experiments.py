@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headstart import bases
 from headstart.checkpoints.folder import load
 from headstart.studies.recipes import read_settings
 from headstart.studies.settings import CompareSettings, FinetuneSettings, PretrainSettings
@@ -22,11 +23,15 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 SCRIPTS = {
     "cls-books-lab": 2,
     "cls-books-small": 2,
+    "cls-books-continued": 3,
+    "cls-books-open": 3,
     "cls-books-teacher": 2,
     "objectives": 2,
     "sst": 3,
     "sst-teacher": 4,
+    "sst-self": 3,
     "cfimdb": 3,
+    "cfimdb-self": 3,
     "task-text": 3,
 }
 
@@ -39,7 +44,16 @@ def run(name: str, *arguments: str | Path, **more: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(
-    "name", ["cls-books-lab", "cls-books-small", "cls-books-reviews", "cls-books-teacher", "objectives", "task-text"]
+    "name",
+    [
+        "cls-books-lab",
+        "cls-books-small",
+        "cls-books-continued",
+        "cls-books-reviews",
+        "cls-books-teacher",
+        "objectives",
+        "task-text",
+    ],
 )
 def test_settings_of_pretraining(name: str) -> None:
     given = {"store": "store", **({"init": "base"} if name in ("task-text", "cls-books-reviews") else {})}
@@ -136,12 +150,34 @@ def test_a_small_model_learns_from_a_large_one(data: Path, base: Path, tmp_path:
     sentences = (tmp_path / "out" / "sentences.txt").read_text().splitlines()
     assert sentences == ["The page of this novel is bright?", "Every line of the dull essay was hollow."]
     found = json.loads((tmp_path / "out" / "student" / "comparison.json").read_text())
-    assert [arm["name"] for arm in found["arms"][2:]] == ["full", "full+teacher"]
+    assert [arm["name"] for arm in found["arms"][2:]] == ["tfidf+self", "full", "full+teacher"]
 
 
 @pytest.mark.slow
-def test_the_linear_model_and_three_networks_teach_the_lab_s(tokenizer: Tokenizer, base: Path, tmp_path: Path) -> None:
-    data, out = tmp_path / "data", tmp_path / "out"
+@pytest.mark.parametrize(("name", "texts", "study"), [("sst", "sentences", "rates"), ("cfimdb", "reviews", "teachers")])
+def test_runs_of_a_base_teach_students_of_the_same_base(
+    name: str, texts: str, study: str, data: Path, base: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    tiny = {"EVERY": "1", "RATES": "1e-3", "EPOCHS": "1", "SWEEP": "--quiet --window 16", "SWEEPERS": "2"}
+    done = run(f"{name}-self", data, base, out, **tiny, STUDY="--seeds 2 --epochs 1 --quiet --window 16")
+    assert done.returncode == 0, done.stderr
+    assert (out / f"{texts}.txt").read_text()
+    found = json.loads((out / "tuned" / "comparison.json").read_text())
+    assert [arm["name"] for arm in found["arms"][2:]] == ["tfidf+self", "full", "full+teacher"]
+    assert len(taught_by(out / "tuned")) == len(json.loads((out / study / "sweep.json").read_text())["trials"]) > 2
+
+
+def taught_by(study: Path) -> list[str]:
+    """The teachers of a study's students."""
+    result = json.loads(next((study / "runs").glob("full+teacher-*/result.json")).read_text())
+    return [teacher["folder"] for teacher in result["distillation"]["teachers"]]
+
+
+@pytest.fixture
+def books(tokenizer: Tokenizer, tmp_path: Path) -> tuple[Path, list[str]]:
+    """The lab's files and French texts, and those of the texts that are neither too short nor too long."""
+    data = tmp_path / "data"
     tokenizer.save(data / "cls-books")
     for seed, split in enumerate(("train", "valid", "test")):
         rows = reviews(60, seed)
@@ -150,8 +186,15 @@ def test_the_linear_model_and_three_networks_teach_the_lab_s(tokenizer: Tokenize
         (data / "cls-books" / f"{split}.label").write_text("".join(f"{int(label == 'pos')}\n" for label, _ in rows))
     (data / "corpora").mkdir()
     texts = [text for text in corpus(100, 5) if 60 <= len(text) <= 1500]
-    with lzma.open(data / "corpora" / "fr-reviews.txt.xz", "wt", encoding="utf-8") as file:
-        file.write("\n".join([*texts, "too short", "too long " * 200]) + "\n")
+    for name in ("critique", "granddebat", "novels", "reviews"):
+        with lzma.open(data / "corpora" / f"fr-{name}.txt.xz", "wt", encoding="utf-8") as file:
+            file.write("\n".join([*texts, "too short", "too long " * 200]) + "\n")
+    return data, texts
+
+
+@pytest.mark.slow
+def test_the_linear_model_and_three_networks_teach_the_lab_s(books: tuple[Path, list[str]], tmp_path: Path) -> None:
+    (data, texts), out = books, tmp_path / "out"
     tiny = "--epochs 1 --window 24 --quiet"
     steps = "--steps 2 --batch-size 4 --window 24 --quiet --precision float32"
     done = run(
@@ -162,7 +205,25 @@ def test_the_linear_model_and_three_networks_teach_the_lab_s(tokenizer: Tokenize
     assert load(out / "lab" / "model").model.config.family == "lab"
     assert load(out / "teacher-0" / "model").model.config.width == 256  # as debat-fr
     found = json.loads((out / "student" / "comparison.json").read_text())
-    assert [arm["name"] for arm in found["arms"][2:]] == ["scratch", "full", "full+teacher"]
-    result = json.loads(next((out / "student" / "runs").glob("full+teacher-*/result.json")).read_text())
-    taught_by = [teacher["folder"] for teacher in result["distillation"]["teachers"]]
-    assert taught_by == ["tfidf", *(str(out / f"teacher-{seed}") for seed in range(3))]
+    assert [arm["name"] for arm in found["arms"][2:]] == ["tfidf+self", "scratch", "full", "full+teacher"]
+    assert taught_by(out / "student") == ["tfidf", *(str(out / f"teacher-{seed}") for seed in range(3))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "unlabelled"), [("continued", "reviews"), ("open", "answers")])
+def test_runs_of_a_base_and_the_linear_model_teach_it(
+    name: str, unlabelled: str, books: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    (data, texts), out = books, tmp_path / "out"
+    tiny = {"PRETRAIN": "--steps 2 --batch-size 4 --window 24 --quiet", "SWEEP": "--epochs 1 --window 24 --quiet"}
+    study = "--epochs 1 --seeds 2 --window 24 --quiet"
+    base = bases.installed("debat-fr")
+    done = run(f"cls-books-{name}", data, base, out, **tiny, STUDY=study, RATES="1e-3,2e-3")
+    assert done.returncode == 0, done.stderr
+    drawn = (out / f"{unlabelled}.txt").read_text(encoding="utf-8").splitlines()
+    assert drawn == (texts if name == "continued" else texts[19::20])
+    found = json.loads((out / "tuned" / "comparison.json").read_text())
+    assert [arm["name"] for arm in found["arms"][2:]] == ["tfidf+self", "scratch", "full", "full+teacher"]
+    folders = sorted(str(path) for path in (out / "rates" / "runs").glob("full-*"))
+    assert sorted(taught_by(out / "tuned")) == sorted([*folders, "tfidf"])
+    assert len(folders) == 4
