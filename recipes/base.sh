@@ -5,7 +5,8 @@
 #
 # TEXTS is a folder with the `files`, one document a line. OUT gets KIND-tokenizer/ and KIND-store/, which bases of the same
 # text share, NAME-run/ and NAME/, the base itself. What is there already is not made again, and what was interrupted goes
-# on. PIECES is the size of the tokenizer, where it is to be another than the recipe's.
+# on. PIECES is the size of the tokenizer, where it is to be another than the recipe's. With `joined`, short documents are joined
+# with the next ones to so many bytes, in KIND-text/. `repeat` has the files that are read more than once a pass, as NAME=2.
 set -eu
 
 name=$(basename "$0" .sh) # base-lab-fr
@@ -33,21 +34,28 @@ read_texts() { # COMMAND…: run it with the files of text after it
     "$@"
 }
 
-if [ -n "${joined-}" ]; then # short documents, joined with the next ones to so many bytes
+if [ -n "${joined-}" ]; then
     command -v xz > /dev/null || fail "there is no command xz"
-    mkdir -p "$out"
-    if [ ! -f "$out/$kind.txt" ]; then
-        read_texts xz -t || fail "a file of text is damaged: take another copy" # a pipe would hide it
-        read_texts xz -dc | LC_ALL=C awk -v most="$joined" '
+    plain=
+    for file in $files; do
+        text=$out/$kind-text/${file%.xz}
+        plain="$plain ${file%.xz}"
+        [ ! -f "$text" ] || continue
+        xz -t "$texts/$file" || fail "a file of text is damaged: take another copy" # a pipe would hide it
+        mkdir -p "$out/$kind-text"
+        xz -dc "$texts/$file" | LC_ALL=C awk -v most="$joined" '
             { text = text (text == "" ? "" : " ") $0 }
             length(text) >= most { print text; text = "" }
-            END { if (text != "") print text }' > "$out/$kind.txt.unfinished"
-        mv "$out/$kind.txt.unfinished" "$out/$kind.txt"
-    fi
-    texts=$out files=$kind.txt
+            END { if (text != "") print text }' > "$text.unfinished"
+        mv "$text.unfinished" "$text"
+    done
+    texts=$out/$kind-text files=$plain
 fi
 [ -f "$out/$kind-tokenizer/tokenizer.json" ] ||
     read_texts headstart tokenizer train --kind unigram --size "${PIECES:-$pieces}" --out "$out/$kind-tokenizer"
-read_texts headstart tokens --tokenizer "$out/$kind-tokenizer" --out "$out/$kind-store"
+repeated=
+for each in ${repeat-}; do repeated="$repeated --repeat $each"; done
+# shellcheck disable=SC2086 # options
+read_texts headstart tokens $repeated --tokenizer "$out/$kind-tokenizer" --out "$out/$kind-store"
 headstart pretrain "$recipe" --store "$out/$kind-store" --out "$made-run" --resume "$@"
 headstart export "$made-run" "$made" --to base

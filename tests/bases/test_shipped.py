@@ -21,7 +21,8 @@ from headstart.use.language_model import LanguageModel
 from tests.cli.command_line import run
 
 ROOT = Path(__file__).parents[2]
-MASKED = {"masked", "masked+next-sentence"}
+MASKED = {"masked", "masked+next-sentence", "causal+masked"}
+CAUSAL = {"next-token", "causal+masked"}
 SECTIONS = (
     "Language",
     "Data",
@@ -72,7 +73,9 @@ def test_its_card_is_whole_and_has_the_numbers_of_the_model(name: str) -> None:
     assert f"{pretraining['steps']:,} steps" in card
     assert f"**Tokens seen.** {pretraining['tokens'] / 1e6:.0f} million" in card
     valid, (minutes, seconds) = pretraining["valid"], divmod(round(pretraining["seconds"]), 60)
-    assert f"{valid['loss']:.3f} (perplexity {valid['perplexity']:.2f})" in card
+    next_token = valid.get("causal_loss", valid["loss"])
+    assert f"{next_token:.3f} (perplexity {valid['perplexity']:.2f}" in card
+    assert "masked_loss" not in valid or f"of masked tokens {valid['masked_loss']:.3f}" in card
     assert f"{minutes} min {seconds} s" in card
     for size in ("vocabulary", "width", "layers"):
         number = getattr(model.config, size)
@@ -87,8 +90,11 @@ def test_it_writes_or_fills_gaps_if_it_has_its_head(name: str) -> None:
         (filled,) = base.fill("Il faut baisser les [MASK] et les taxes.")
         assert "impôts" in {candidate.text.split()[4] for candidate in filled.candidates}
         assert "\nimpôts  " in run("fill", name, "Il faut baisser les [MASK] et les taxes.").stdout  # and no ▁impôts
-    elif kind == "next-token":
+    if kind in CAUSAL:
         assert base.generate("Il faut baisser les impôts", max_tokens=3)
+        assert (
+            run("generate", name, "Il faut baisser les", "--max-tokens", "1").stdout == "Il faut baisser les impôts\n"
+        )
 
 
 @pytest.fixture(scope="module")

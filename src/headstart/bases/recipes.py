@@ -51,7 +51,7 @@ def _files() -> list[Path]:
 def _read(path: Path) -> Recipe:
     script = path.with_suffix(".sh")
     about = read_text(path).partition("\n")[0].lstrip("# ")
-    texts = re.search(r'^files="(.+)"', read_text(script), re.MULTILINE)
+    texts = re.search(r'^files="([^"]+)"', read_text(script), re.MULTILINE)
     shown = os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
     command = f"sh {shlex.quote(shown)} TEXTS OUT"
     return Recipe(
