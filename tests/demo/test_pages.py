@@ -14,7 +14,13 @@ from typing import Any
 
 import pytest
 
+from headstart.checkpoints.folder import Checkpoint, save
+from headstart.config import CausalMaskedConfig
+from headstart.model.model import Model
+from headstart.model.presets import preset
+from headstart.tokenizers.tokenizer import Tokenizer
 from tests.cli.command_line import run
+from tests.conftest import SIZES
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/quickstart.md")
@@ -95,9 +101,10 @@ class Reader:
 
 
 @pytest.fixture
-def reader(tiny: Path, base: Path) -> Iterator[Reader]:
+def reader(tiny: Path, tokenizer: Tokenizer) -> Iterator[Reader]:
     """A reader in a folder that looks like a clone, with a tiny demo and a tiny base in the place of the real ones."""
-    Path("debat-fr").symlink_to(base)
+    config = preset("small", vocabulary=tokenizer.size, direction="both", **SIZES)
+    save(Checkpoint(Model.build(config, CausalMaskedConfig()), tokenizer=tokenizer), Path("debat-fr"))
     Path(".venv/bin").mkdir(parents=True)
     Path(".venv/bin/activate").touch()
     Path("src/headstart").mkdir(parents=True)
