@@ -140,7 +140,9 @@ def test_pretraining_beats_scratch_on_made_up_data(tmp_path: Path, tokenizer: To
 def test_going_on_from_a_model(world: Path, tmp_path: Path) -> None:
     first = pretrain(settings(world, objective="masked", epochs=2), tmp_path / "first")
     more = settings(world, model=None, change=(), init=str(tmp_path / "first"), objective="masked", epochs=1, lr=1e-4)
-    second = pretrain(more, tmp_path / "second")
+    said: list[str] = []
+    second = pretrain(more, tmp_path / "second", log=said.append)
+    assert not any("head" in line for line in said)
     assert second["weights"] == f"from {tmp_path / 'first'}"
     first_step = next(e for e in RunFolder(tmp_path / "second").events() if isinstance(e, Step))
     assert first_step.loss < first["valid"]["loss"] + 0.7  # it begins where the other ended, not from nothing
@@ -152,8 +154,11 @@ def test_a_new_objective_gets_a_new_head_on_the_old_backbone(world: Path, tmp_pa
     more = settings(
         world, model=None, change=(), init=str(tmp_path / "first"), objective="masked+next-sentence", steps=2, lr=1e-6
     )
-    pretrain(more, tmp_path / "second")
+    said: list[str] = []
+    pretrain(more, tmp_path / "second", log=said.append)
     assert load(tmp_path / "second" / "model").model.head_config.kind == "masked+next-sentence"  # type: ignore[union-attr]
+    words = "has a masked head: masked+next-sentence pretraining begins with a new masked+next-sentence head"
+    assert f"{tmp_path / 'first'} {words}" in said
 
 
 def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

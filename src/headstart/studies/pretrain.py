@@ -68,7 +68,7 @@ def pretrain(
     device = pick_device(settings.device, parallel)
     note_local(settings.init, log)
     store = Store.open(settings.store or make_store(settings, Path(out), parallel=parallel, workers=workers, log=log))
-    model, tokenizer = build_language_model(settings, store)
+    model, tokenizer = build_language_model(settings, store, log)
     if tokenizer.fingerprint != store.tokenizer_fingerprint:
         Store.open(store.folder, tokenizer.fingerprint)  # says what differs
     window = pick_window(settings.window, model.config)
@@ -139,7 +139,9 @@ def head_of(settings: PretrainSettings, config: ModelConfig) -> HeadConfig:
     return usual_head(config, HEAD_OF[settings.objective])
 
 
-def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Model, Tokenizer]:
+def build_language_model(
+    settings: PretrainSettings, store: Store, log: Callable[[str], None] = lambda text: None
+) -> tuple[Model, Tokenizer]:
     """A preset with fresh weights, or a model folder, with a head for the objective; and the tokenizer."""
     torch.manual_seed(settings.seed)
     if settings.init is not None:
@@ -151,6 +153,8 @@ def build_language_model(settings: PretrainSettings, store: Store) -> tuple[Mode
         if isinstance(head, ReplacedConfig):
             model = with_generator(model, head.generator)
         elif model.head_config != head:
+            has = "no head" if model.head_config is None else f"a {model.head_config.kind} head"
+            log(f"{settings.init} has {has}: {settings.objective} pretraining begins with a new {head.kind} head")
             model = model.with_head(head)
         return model, tokenizer
     tokenizer = _tokenizer(settings, store, None)
