@@ -210,6 +210,11 @@ def test_bad_input(world: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
             {"objective": "masked+next-sentence", "window_start": 16},
             "the pairs of masked\\+next-sentence are read whole",
         ),
+        ({"sampled_softmax": 0}, "sampled_softmax is 0, and must be at least 1"),
+        (
+            {"objective": "replaced", "sampled_softmax": 64},
+            "sampled_softmax is not for replaced, whose generator samples from the whole vocabulary",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together(world: Path, changes: dict[str, Any], words: str) -> None:
@@ -230,6 +235,23 @@ def test_windows_that_grow(world: Path, tmp_path: Path, objective: str) -> None:
     )
     assert first != second
     assert grown["valid"]["loss"] > 0
+
+
+@pytest.mark.parametrize("objective", ["causal", "masked", "causal+masked", "masked+next-sentence"])
+def test_a_sampled_softmax_learns_what_the_whole_one_does(world: Path, tmp_path: Path, objective: str) -> None:
+    """Held-out text is scored over the whole vocabulary: a part of it, as it is here, would cost far less."""
+    asked = settings(world, objective=objective, epochs=3, mask_rate=0.3)
+    whole = pretrain(asked, tmp_path / "whole")["valid"]["loss"]
+    sampled = pretrain(replace(asked, sampled_softmax=64), tmp_path / "sampled")["valid"]["loss"]
+    assert sampled != whole
+    assert sampled == pytest.approx(whole, abs=0.15)
+
+
+@pytest.mark.parametrize("size", [360, 50_001])
+def test_a_sample_as_large_as_the_vocabulary_is_refused(world: Path, tmp_path: Path, size: int) -> None:
+    with pytest.raises(ConfigError, match=rf"sampled_softmax is {size:,}, and the vocabulary has \d+ words: choose"):
+        pretrain(settings(world, sampled_softmax=size), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_window_longer_than_that_of_the_model(world: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headstart.batches.batch import IGNORE_INDEX
 from headstart.errors import ModelError
-from headstart.training.cross_entropy import chunked_cross_entropy, plain_cross_entropy
+from headstart.training.cross_entropy import chunked_cross_entropy, plain_cross_entropy, sampled_cross_entropy
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
@@ -382,3 +382,29 @@ def test_a_gpu_says_nan_of_a_target_beyond_the_vocabulary() -> None:
     assert features is not None and weight is not None
     loss = chunked_cross_entropy(features, weight, bias, torch.tensor([1, 5], device="cuda"))
     assert loss.isnan()
+
+
+@given(cases)
+@settings(deadline=None)
+def test_a_sample_of_all_words_is_the_whole_loss(case: dict[str, Any]) -> None:
+    inputs = drawn(**case)
+    words = torch.arange(case["words"])
+    whole = plain_cross_entropy(*inputs)
+    sampled = sampled_cross_entropy(*inputs, words, torch.zeros(case["words"], dtype=torch.float64))
+    torch.testing.assert_close(sampled, whole, rtol=1e-9, atol=1e-9)
+    assert close(gradients(sampled, inputs), gradients(whole, inputs), 1e-9)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_sample_is_a_softmax_over_its_words_alone(bias: bool) -> None:
+    """Their logits, each lowered by the logarithm of its chance; no other word has a gradient."""
+    features, weight, own_bias, targets = inputs = drawn(7, 9, 4, bias=bias, ignored=0.0)
+    targets = targets % 3 * 3  # 0, 3 and 6
+    words, chance = torch.tensor([0, 3, 4, 6]), torch.tensor([0.9, 0.5, 0.25, 1.0], dtype=torch.float64)
+    logits = F.linear(features, weight, own_bias)[:, words] - chance.log()
+    expected = F.cross_entropy(logits, torch.searchsorted(words, targets), reduction="sum")
+    loss = sampled_cross_entropy(features, weight, own_bias, targets, words, chance.log())
+    torch.testing.assert_close(loss, expected)
+    ours, theirs = (gradients(value, inputs) for value in (loss, expected))
+    assert close(ours, theirs, 1e-9)
+    assert ours[1][[1, 2, 5, 7, 8]].abs().sum() == 0

@@ -33,6 +33,8 @@ class Batch:
     masked: Tensor | None = None  # (M,) positions at which the masked tokens are predicted
     draws: Tensor | None = None  # (M,) from 0 to below 1: what a replacement of each masked token is sampled by
     text: Tensor | None = None  # (N,) True for tokens of the text, False for special ones and padding
+    candidates: Tensor | None = None  # (C,) the words that the loss is taken over, in rising order; None: all words
+    log_chance: Tensor | None = None  # (C,) logarithm of each one's chance to be among them
     labels: Tensor | None = None  # (S,) the class of each sequence
     rows: Tensor | None = None  # (S,) which example of the set each sequence is
     causal: bool = False  # no token attends to a later one; in a causal model none ever does
@@ -95,6 +97,8 @@ def micro_batch(batch: Batch, index: int, count: int) -> Batch | None:
         masked=masked,
         draws=draws,
         text=None if batch.text is None else batch.text[low:high],
+        candidates=batch.candidates,
+        log_chance=batch.log_chance,
         labels=None if batch.labels is None else batch.labels[first:last],
         rows=None if batch.rows is None else batch.rows[first:last],
         causal=batch.causal,

@@ -12,6 +12,7 @@ import torch
 
 from headstart.bases import note_local
 from headstart.batches.batch import Batches, pick_window
+from headstart.batches.candidates import CandidateBatches, word_frequencies
 from headstart.batches.causal_masked import CausalMaskedBatches
 from headstart.batches.growing import GrowingBatches
 from headstart.batches.language import CausalBatches, MaskedBatches, PairBatches
@@ -75,7 +76,7 @@ def pretrain(
     if settings.window_start is not None and settings.window_start >= window:
         problem = f"window_start is {settings.window_start}, and sequences have {window} tokens at most: choose fewer"
         raise ConfigError("pretrain", [problem])
-    train = make_batches(settings, store.split("train"), tokenizer, window)
+    train = training_batches(settings, store, model, tokenizer, window)
     documents = store.split("valid")
     scorer = _Validation(settings, documents, tokenizer, window) if len(documents) else None
     parallel.require_same("data", str(store.manifest["files"]))
@@ -109,7 +110,7 @@ def measure_speed(settings: PretrainSettings, store: Store) -> float:
     batch_size, steps = MEASURED[device.type]
     settings = replace(settings, batch_size=batch_size, steps=steps)
     model, tokenizer = build_language_model(settings, store)
-    train = make_batches(settings, store.split("train"), tokenizer, pick_window(settings.window, model.config))
+    train = training_batches(settings, store, model, tokenizer, pick_window(settings.window, model.config))
     precision = pick_precision(settings, device, lambda text: None)
     loop = Loop(model.to(device), objective_of(settings), train, settings, precision=precision)
     events = [event for event in loop.run() if isinstance(event, Step)]
@@ -167,6 +168,22 @@ def build_language_model(
         config = replace(config, direction=direction)  # a published architecture keeps its own
     config = config.with_window(settings.window)
     return Model.build(config, head_of(settings, config)), tokenizer
+
+
+def training_batches(
+    settings: PretrainSettings, store: Store, model: Model, tokenizer: Tokenizer, window: int
+) -> Batches:
+    """What a run learns from; for a sampled softmax with the candidates of each step."""
+    documents = store.split("train")
+    batches = make_batches(settings, documents, tokenizer, window)
+    size, vocabulary = settings.sampled_softmax, model.config.vocabulary
+    if size is None:
+        return batches
+    if size >= vocabulary:
+        problem = f"sampled_softmax is {size:,}, and the vocabulary has {vocabulary:,} words: choose fewer"
+        raise ConfigError("pretrain", [problem])
+    special = [token for token in (tokenizer.start, tokenizer.end) if token is not None]
+    return CandidateBatches(batches, size, word_frequencies(documents, vocabulary, special), settings.seed)
 
 
 def make_batches(

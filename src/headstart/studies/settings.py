@@ -318,6 +318,12 @@ class PretrainSettings(TrainingSettings):
     causal_share: float | None = _text(
         None, "Causal+masked: share of the steps that are causal; by default 1 in 16.", above=0, below=1
     )
+    sampled_softmax: int | None = _model(
+        None,
+        "Words that the loss of a step is taken over, its targets and others at random, such as 4096; by default the "
+        "whole vocabulary.",
+        least=1,
+    )
     generator: float | None = _model(
         None, "Replaced: the generator's width as a share of the model's; by default 0.25.", above=0
     )
@@ -356,6 +362,8 @@ class PretrainSettings(TrainingSettings):
             yield "mask_rate_end is for objectives with masks, and causal has none: choose another, or leave it out"
         if value.get("window_start") is not None and value.get("objective") == "masked+next-sentence":
             yield "window_start cuts sequences, and the pairs of masked+next-sentence are read whole: leave it out"
+        if value.get("sampled_softmax") is not None and value.get("objective") == "replaced":
+            yield "sampled_softmax is not for replaced, whose generator samples from the whole vocabulary: leave it out"
         if value.get("causal_share") is not None and value.get("objective") != "causal+masked":
             yield "causal_share is for the objective causal+masked: add --objective causal+masked, or leave it out"
 

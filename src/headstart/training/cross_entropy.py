@@ -78,6 +78,20 @@ def chunked_cross_entropy(
     return _sum_and_gradients(features, weight, bias, targets, chunk, (False, False, False))[0]
 
 
+def sampled_cross_entropy(
+    features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, candidates: Tensor, log_chance: Tensor
+) -> Tensor:
+    """The same sum over a part of the vocabulary (C,), which has every target: sampled softmax.
+
+    A logit is lowered by the logarithm of the word's chance to be in that part (`batches/candidates.py`). Where all
+    words are, with a chance of 1, it is the loss above.
+    """
+    bias = -log_chance if bias is None else bias.index_select(0, candidates) - log_chance
+    places = torch.searchsorted(candidates, targets)  # of each target among the candidates
+    places = places.where(targets != IGNORE_INDEX, IGNORE_INDEX)
+    return chunked_cross_entropy(features, weight.index_select(0, candidates), bias, places)
+
+
 class _Chunked(torch.autograd.Function):
     """Tells autograd that the gradients are there already."""
 

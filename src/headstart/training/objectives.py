@@ -29,7 +29,7 @@ from headstart.model.heads import (
 )
 from headstart.model.layout import Flat
 from headstart.model.model import Model
-from headstart.training.cross_entropy import chunked_cross_entropy
+from headstart.training.cross_entropy import chunked_cross_entropy, sampled_cross_entropy
 
 CONTRASTIVE_TEMPERATURE = 0.1  # of supervised_contrastive: what a cosine is divided by
 
@@ -74,8 +74,13 @@ def layout_of(batch: Batch) -> Flat:
     return Flat.from_starts(batch.starts, batch.longest, batch.ids.shape[0], causal=batch.causal)
 
 
-def _vocabulary_loss(head: VocabularyHead, model: Model, vectors: Tensor, targets: Tensor) -> Tensor:
-    return chunked_cross_entropy(head.features(vectors), *head.decoder(model.backbone), targets)
+def _vocabulary_loss(head: VocabularyHead, model: Model, vectors: Tensor, batch: Batch) -> Tensor:
+    """Of the batch's targets, each expected at one of these vectors."""
+    assert batch.targets is not None
+    features, (weight, bias) = head.features(vectors), head.decoder(model.backbone)
+    if batch.candidates is None or batch.log_chance is None:
+        return chunked_cross_entropy(features, weight, bias, batch.targets)
+    return sampled_cross_entropy(features, weight, bias, batch.targets, batch.candidates, batch.log_chance)
 
 
 class TokenObjective(Objective):
@@ -87,9 +92,8 @@ class TokenObjective(Objective):
 
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert isinstance(model.head, VocabularyHead)
-        assert batch.targets is not None
         vectors = model.backbone(batch.ids, layout_of(batch), batch.segments, keep=batch.masked)  # (N, D) or (M, D)
-        return {"loss": _vocabulary_loss(model.head, model, vectors, batch.targets)}
+        return {"loss": _vocabulary_loss(model.head, model, vectors, batch)}
 
 
 class Causal(TokenObjective):
@@ -135,7 +139,6 @@ class MaskedAndNextSentence(Objective):
 
     def sums(self, model: Model, batch: Batch) -> dict[str, Tensor]:
         assert isinstance(model.head, MaskedNextSentenceHead)
-        assert batch.targets is not None
         assert batch.masked is not None
         assert batch.labels is not None
         first = batch.starts[:-1]  # (S,)
@@ -143,7 +146,7 @@ class MaskedAndNextSentence(Objective):
         first_vectors, masked_vectors = vectors[: len(first)], vectors[len(first) :]  # (S, D), (M, D)
         follows = model.head.next_sentence.from_first_tokens(first_vectors, model.backbone)  # (S, 2)
         return {
-            "masked": _vocabulary_loss(model.head.masked, model, masked_vectors, batch.targets),
+            "masked": _vocabulary_loss(model.head.masked, model, masked_vectors, batch),
             "next_sentence": F.cross_entropy(follows.float(), batch.labels, reduction="sum"),
         }
 
