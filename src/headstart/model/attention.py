@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.config import ModelConfig
-from headstart.model import attention_triton, rotary_triton
+from headstart.model import attention_onednn, attention_triton, rotary_triton
 from headstart.model.dropout import dropout as drop
 from headstart.model.layout import Cached, Flat, Layout
 from headstart.model.linear import Linear, linear
@@ -71,7 +71,7 @@ def attend(
         return _varlen(q, k, v, layout, causal)
     if causal and bias is not None:
         bias = bias + square_mask(bias.shape[-1], bias.device).to(bias.dtype)
-    if _long_on_cpu(layout, q) and layout.real is not None:
+    if _long_on_cpu(layout, q) and (layout.real is not None or attention_onednn.supports(q, layout.longest)):
         return _one_by_one(q, k, v, layout, causal=causal, bias=bias, dropout=dropout)
     q, k, v = (layout.pad(x).transpose(1, 2) for x in (q, k, v))  # (S, H, L, K)
     if causal and bias is None:  # padding is on the right, so the causal mask already hides it
@@ -106,24 +106,23 @@ def _one_by_one(
     dropout: float = 0.0,
     queries: list[int] | None = None,
 ) -> Tensor:
-    """One kernel call for each sequence, on a view of the packed tokens: no padding, no copies.
+    """One sequence after the other, on views of the packed tokens; most sequences by one call of torch's kernel.
 
     `queries`: how many each sequence has, where q are some of its tokens; then nothing is causal, and there is no bias.
     """
     written_out = dropout > 0 and not causal and bias is None and q.dtype in (torch.float32, torch.float64)
-    if written_out:
-        scale = math.sqrt(1 / math.sqrt(q.shape[-1]))  # of queries and of keys, as the kernel does it
-        q, k = q * scale, k * scale
     lengths: list[int] = layout.starts.diff().tolist()
     mixed = []
     for parts in zip(torch.split(q, queries or lengths), torch.split(k, lengths), torch.split(v, lengths), strict=True):
         one_q, one_k, one_v = (x.transpose(0, 1) for x in parts)  # (H, L, K)
-        if written_out:
+        length, is_causal = parts[1].shape[0], causal and bias is None  # a bias has the causal mask in it
+        own_bias = None if bias is None else bias[:, :length, :length]
+        if queries is None and attention_onednn.supports(q, length):
+            out = attention_onednn.attention(one_q, one_k, one_v, causal=is_causal, bias=own_bias, dropout=dropout)
+        elif written_out:
             out = _with_dropout(one_q, one_k, one_v, dropout)
         else:
-            length = parts[0].shape[0]
-            mask = None if bias is None else bias[None, :, :length, :length]
-            is_causal = causal and bias is None
+            mask = None if own_bias is None else own_bias[None]
             out = F.scaled_dot_product_attention(one_q[None], one_k[None], one_v[None], mask, dropout, is_causal)[0]
         mixed.append(out.transpose(0, 1))
     return torch.cat(mixed)
@@ -131,7 +130,8 @@ def _one_by_one(
 
 def _with_dropout(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
     """The kernel's result with dropout, in less time: the kernel also masks rows that have no key."""
-    return torch.bmm(drop(torch.bmm(q, k.transpose(1, 2)).softmax(-1), dropout), v)
+    scale = math.sqrt(1 / math.sqrt(q.shape[-1]))  # of queries and of keys, as the kernel does it
+    return torch.bmm(drop(torch.bmm(q * scale, k.transpose(1, 2) * scale).softmax(-1), dropout), v)
 
 
 def key_mask(layout: Layout, bias: Tensor | None) -> Tensor | None:

@@ -42,9 +42,9 @@ def dropout(x: Tensor, p: float) -> Tensor:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        factors = _factors(x, p)
-        ctx.save_for_backward(factors)
-        return x * factors
+        kept = factors(x, p)
+        ctx.save_for_backward(kept)
+        return x * kept
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -52,7 +52,7 @@ class _Dropout(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0], None
 
 
-def _factors(x: Tensor, p: float) -> Tensor:
+def factors(x: Tensor, p: float) -> Tensor:
     """In the shape of x: 0 with probability p, else 1 / (1 - p)."""
     numbers = random_bits(-(-x.numel() // 4)).view(torch.int16)[: x.numel()]  # each from -2¹⁵ to 2¹⁵ - 1
     kept = min(max(round((1 - p) * 2**16), 1), 2**16 - 1)  # of 2¹⁶ numbers
