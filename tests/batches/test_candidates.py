@@ -29,9 +29,8 @@ def test_every_target_is_a_candidate_and_none_is_there_twice(targets: list[int],
     assert (np.diff(found.ids) > 0).all()
     assert 0 <= found.ids[0] <= found.ids[-1] < WORDS
     enough = len(set(targets)) + MULTIPLE <= size
-    assert len(found.ids) == WORDS or (
-        len(found.ids) % MULTIPLE == 0 and (not enough or len(found.ids) < size + MULTIPLE)
-    )
+    assert len(found.ids) == WORDS or len(found.ids) % MULTIPLE == 0
+    assert len(found.ids) < size + MULTIPLE or not enough
     assert (found.log_chance <= 0).all()
     assert np.isfinite(found.log_chance).all()
 
@@ -68,6 +67,13 @@ def test_true_probabilities_have_no_gradient_in_the_mean(corrected: bool) -> Non
     errors = abs(mean) / (gradients.std(0) / draws**0.5)
     assert (errors.max() < 5) == corrected
     assert (abs(mean[200:].sum()) < 0.03 * 60 * FREQUENCIES[200:].sum()) == corrected  # the rarest, all together
+
+
+def test_batches_with_more_targets_than_that_have_few_sizes() -> None:
+    even = np.full(50_000, 1 / 50_000)
+    generator = np.random.default_rng(0)
+    sizes = {len(draw_candidates(np.arange(found), 4096, even, generator).ids) for found in range(100, 6000, 50)}
+    assert sizes == {4096, 4608, 5120, 5632, 6144}
 
 
 def test_frequencies_are_those_of_the_tokens_and_the_special_ones() -> None:

@@ -66,7 +66,9 @@ def draw_candidates(
     is_target[targets] = True
     others = np.flatnonzero(~is_target)
     found = words - len(others)
-    size = -(-max(size, found + MULTIPLE) // MULTIPLE) * MULTIPLE  # some others always, or a rare target has no chance
+    # Some others always, or a rare target would have no chance; and few sizes in a run, each of them a CUDA graph.
+    multiple = MULTIPLE * max(size // (8 * MULTIPLE), 1)
+    size = -(-max(size, found + MULTIPLE) // multiple) * multiple
     drawn = generator.choice(others, min(size - found, len(others)), replace=False, shuffle=False)
     ids = np.union1d(np.flatnonzero(is_target), drawn)
     # A word is none where no target is this word, and it is not among those that are drawn from the others.
