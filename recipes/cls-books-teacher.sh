@@ -29,7 +29,7 @@ set -- --data "$books/train.review.spm" --valid "$books/valid.review.spm"
 if [ -z "${TEACHERS-}" ]; then
     stored debat-fr "$out/debat-store"
     pretrained cls-books-reviews.toml "$out/debat-store" "$out/debat" --init debat-fr --objective causal+masked --mask-rate 0.3 \
-        --window 256 --batch-size 64 --steps 900 --optimizer muon --lr 1e-3 --warmup 0.05
+        --window 256 --batch-size 64 --steps 1200 --optimizer muon --lr 1e-3 --warmup 0.05
     for seed in 0 1 2; do
         # shellcheck disable=SC2086 # TEACHER is a list of options
         headstart finetune "$here/cls-books-tuning.toml" "$@" --mode full --init "$out/debat" --window 512 --lr 2e-4 --seed "$seed" \
