@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from headstart.studies import distillation as module
 from headstart.studies.compare import compare, open_study
 from headstart.studies.distillation import check_teachers, teach
 from headstart.studies.finetune import finetune
+from headstart.studies.locks import run_lock
 from headstart.studies.outcomes import run_cost
 from headstart.studies.settings import CompareSettings, FinetuneSettings, SweepSettings
 from headstart.studies.splits import read_splits
@@ -181,7 +183,7 @@ def test_a_line_every_few_seconds_says_how_far_a_teacher_is(
     for interval, lines in said.items():
         monkeypatch.setattr(module, "INTERVAL", interval)
         lesson_of(place, base, (str(teacher),), tmp_path / str(interval), lines.append)
-    assert said[60.0] == ["1 teacher: answers to 31 texts"]
+    assert said[60.0] == [f"teacher {teacher}: answers to 31 texts"]
     first, *others = said[0.0]
     assert first == said[60.0][0]
     assert len(others) > 2
@@ -214,7 +216,7 @@ def test_the_folder_of_a_run_says_what_its_teachers_do(place: Path, base: Path, 
     run, said = RunFolder(tmp_path / "r"), list[tuple[str, str | None]]()
     asked = settings(place, base, teacher=(str(teacher),), epochs=1)
     finetune(asked, run.path, log=lambda text: said.append((text, run.stage)))
-    answers = "1 teacher: answers to 24 texts"
+    answers = f"teacher {teacher}: answers to 24 texts"
     assert (answers, answers) in said
     assert run.stage is None  # it is done
 
@@ -339,6 +341,52 @@ def test_a_killed_run_ends_as_if_it_never_was_and_asks_no_teacher_twice(
     assert results[0] == results[1]
 
 
+def test_an_interruption_between_two_teachers_loses_no_answers(
+    place: Path, base: Path, teacher: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a teacher more asks that one alone."""
+    asked, cache, answer = list[str](), tmp_path / "cache", module._answers
+
+    def counted(folder: str, *rest: Any) -> Any:
+        asked.append(folder)
+        if folder == str(student) and len(asked) == 2:
+            raise KeyboardInterrupt
+        return answer(folder, *rest)
+
+    monkeypatch.setattr(module, "_answers", counted)
+    both = (str(teacher), str(student))
+    with pytest.raises(KeyboardInterrupt):
+        lesson_of(place, base, both, cache)
+    lesson_of(place, base, both, cache)
+    assert asked == [str(teacher), str(student), str(student)]
+    lesson_of(place, base, (str(student),), cache)
+    assert len(asked) == 3
+
+
+def test_runs_side_by_side_take_a_teacher_each(
+    place: Path, base: Path, teacher: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here another process has the first teacher, until the second has answered."""
+    cache, answer, asked = tmp_path / "cache", module._answers, list[str]()
+    lesson_of(place, base, (str(teacher),), cache)
+    (file,) = cache.glob("answers-*")
+    kept, lock = file.read_bytes(), ExitStack()
+    file.unlink()
+
+    def counted(folder: str, *rest: Any) -> Any:
+        asked.append(folder)
+        found = answer(folder, *rest)
+        file.write_bytes(kept)
+        lock.close()
+        return found
+
+    monkeypatch.setattr(module, "_answers", counted)
+    with lock:
+        assert lock.enter_context(run_lock(file))
+        lesson_of(place, base, (str(teacher), str(student)), cache)
+    assert asked == [str(student)]
+
+
 # As an arm
 
 
@@ -376,7 +424,7 @@ def test_what_a_teacher_buys_is_told_beside_the_rest(compared: tuple[Path, Compa
     assert difference.scores["accuracy"].value > 0
     assert any("he teacher" in paragraph and "with it" in paragraph for paragraph in found.verdict)
     assert len(list((folder / "teachers").glob("answers-*.safetensors"))) == 1
-    assert sum("1 teacher: answers to" in line for line in said) <= 1  # two seeds, asked once
+    assert sum("answers to" in line for line in said) <= 1  # two seeds, asked once
     for arm in found.curves:
         for run in arm.runs:
             recorded = RunFolder(folder / run.path).settings()
@@ -447,7 +495,8 @@ def test_the_teacher_tfidf_is_the_linear_model_of_the_same_labels(
     said: list[str] = []
     lesson = lesson_of(place, base, ("tfidf",), tmp_path / "cache", said.append)
     assert lesson.targets == pytest.approx(lesson_of(place, base, (str(linear),), tmp_path / "other").targets)
-    assert said == ["teacher tfidf: a linear model is fitted to 24 texts", "1 teacher: answers to 31 texts"]
+    (folder,) = (tmp_path / "cache").glob("tfidf-*")
+    assert said == ["teacher tfidf: a linear model is fitted to 24 texts", f"teacher {folder}: answers to 31 texts"]
     (about,) = lesson.teachers
     assert about["folder"] == "tfidf" and about["seconds"] > 0
 

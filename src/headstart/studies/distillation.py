@@ -37,7 +37,7 @@ from headstart.runs.run import LINEAR, RUN, RunFolder
 from headstart.studies.baselines import baseline
 from headstart.studies.fingerprints import base_fingerprint, settings_key, split_fingerprints
 from headstart.studies.linear_model import LinearModel
-from headstart.studies.locks import wait_for_lock
+from headstart.studies.locks import POLL, run_lock, wait_for_lock
 from headstart.studies.settings import DATA, TFIDF, FinetuneSettings
 from headstart.studies.splits import draw_budget, read_splits
 from headstart.studies.unlabelled import HELD_OUT
@@ -159,19 +159,23 @@ def teach(
     train, more, names = splits["train"], () if unlabelled is None else unlabelled.rows, settings.teacher or ()
     folders = [_fit_tfidf(settings, splits, cache, parallel, log) if name == TFIDF else name for name in names]
     texts = replace(train, rows=tuple(replace(row, label=None) for row in (*train.rows, *more)))
-    key = settings_key([teacher_fingerprints(folders), split_fingerprints({"texts": texts}), list(class_names)])
-    file = cache / f"answers-{key}.safetensors"
-    with wait_for_lock(file) if parallel.world_size == 1 else nullcontext():  # runs of a study side by side ask once
-        if not parallel.broadcast(file.is_file()):
-            log(f"{plural(len(folders), 'teacher')}: answers to {len(texts.rows):,} texts")
-            each = [_answers(folder, texts, class_names, device, precision, parallel, log) for folder in folders]
-            if parallel.is_main:
-                with new_file(file) as unfinished:
-                    mean = torch.from_numpy(np.mean(each, axis=0, dtype=np.float32))
-                    write_safetensors(unfinished, {"probabilities": mean})
-            parallel.barrier()
-    answers = read_safetensors(file)["probabilities"].numpy()
-    examples, targets = _lesson(train, more, answers, class_names)
+    given = [split_fingerprints({"texts": texts}), list(class_names)]
+    keys = (settings_key([fingerprint, *given]) for fingerprint in teacher_fingerprints(folders))
+    files = [cache / f"answers-{key}.safetensors" for key in keys]
+    asked = list(zip(files, folders, strict=True))
+    while missing := [pair for pair in asked if not parallel.broadcast(pair[0].is_file())]:
+        for file, folder in missing:
+            # Of the runs of a study side by side each takes a teacher that no other has.
+            with run_lock(file) if parallel.world_size == 1 else nullcontext(True) as ours:
+                if ours and not parallel.broadcast(file.is_file()):
+                    answers = _answers(folder, texts, class_names, device, precision, parallel, log)
+                    if parallel.is_main:
+                        with new_file(file) as unfinished:
+                            write_safetensors(unfinished, {"probabilities": torch.from_numpy(answers)})
+                    parallel.barrier()
+        time.sleep(POLL)
+    each = [read_safetensors(file)["probabilities"].numpy() for file in files]
+    examples, targets = _lesson(train, more, np.mean(each, axis=0), class_names)
     return Lesson(examples, targets, _describe(names, folders))
 
 
@@ -202,7 +206,8 @@ def _answers(
     parallel: Parallel,
     log: Log,
 ) -> Floats:
-    """(rows, C): a teacher's calibrated probabilities, in the order of these classes."""
+    """(rows, C): a teacher's calibrated probabilities, in the order of these classes, in float32."""
+    log(f"teacher {folder}: answers to {len(texts.rows):,} texts")
     teacher = _open(folder, class_names)
     if isinstance(teacher, LinearModel):
         answers = teacher.log_probabilities([row.content for row in texts.rows])
@@ -213,7 +218,7 @@ def _answers(
         on_batch = _progress(folder, len(encoded), parallel, log)
         answers = classify(teacher.model.to(device), encoded, precision, parallel=parallel, on_batch=on_batch)
     order = [teacher.class_names.index(name) for name in class_names]
-    return softmax(answers / teacher.temperature)[:, order]
+    return np.ascontiguousarray(softmax(answers / teacher.temperature)[:, order], dtype=np.float32)
 
 
 def _progress(folder: str, total: int, parallel: Parallel, log: Log) -> Callable[[int], None]:
