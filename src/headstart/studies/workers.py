@@ -79,8 +79,11 @@ def run_workers(
             worker.join()
     except KeyboardInterrupt as interrupt:  # they save their checkpoints first
         alive = {worker.pid: worker for worker in workers if worker.pid is not None and worker.is_alive()}
+        # A second SIGTERM, where it was sent to all, would stop them at once. But a script starts what is to run in the
+        # background with SIGINT ignored, and so are they.
+        number = signal.SIGTERM if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else signal.SIGINT
         for pid in alive if isinstance(interrupt, Terminated) else ():  # Ctrl-C reaches them too
-            os.kill(pid, signal.SIGINT)  # a second SIGTERM, where it was sent to all, would stop them at once
+            os.kill(pid, number)
         for worker in alive.values():
             worker.join()
         raise
