@@ -193,7 +193,7 @@ def books(tokenizer: Tokenizer, tmp_path: Path) -> tuple[Path, list[str]]:
 
 
 @pytest.mark.slow
-def test_the_linear_model_and_three_networks_teach_the_lab_s(books: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_the_linear_model_and_five_networks_teach_the_lab_s(books: tuple[Path, list[str]], tmp_path: Path) -> None:
     (data, texts), out = books, tmp_path / "out"
     tiny = "--epochs 1 --window 24 --quiet"
     steps = "--steps 2 --batch-size 4 --window 24 --window-start 8 --sampled-softmax 64 --quiet"
@@ -206,7 +206,8 @@ def test_the_linear_model_and_three_networks_teach_the_lab_s(books: tuple[Path, 
     assert load(out / "teacher-0" / "model").model.config.width == 256  # as debat-fr
     found = json.loads((out / "student" / "comparison.json").read_text())
     assert [arm["name"] for arm in found["arms"][2:]] == ["tfidf+self", "scratch", "full", "full+teacher"]
-    assert taught_by(out / "student") == ["tfidf", *(str(out / f"teacher-{seed}") for seed in range(3))]
+    networks = [*(f"teacher-{seed}" for seed in range(3)), "lab-teacher-10", "lab-teacher-11"]
+    assert taught_by(out / "student") == ["tfidf", *(str(out / name) for name in networks)]
 
 
 @pytest.mark.slow
