@@ -45,24 +45,26 @@ def attention(
     if torch.is_grad_enabled():
         out: Tensor = _Attention.apply(q, k, v, bias, causal, dropout)  # type: ignore[no-untyped-call]
         return out
-    padded = _padded_length(q.shape[1])
+    return _forward(q, k, v, bias, causal, dropout)[0]
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The result (H, L, K), the weights (H, P, P), and what dropout multiplies them by."""
+    length = q.shape[1]
+    padded = _padded_length(length)
     with OneDnn(padded):
-        w = _weights(_pad(q, padded), _pad(k, padded), q.shape[1], bias, causal)
-        if dropout > 0:
-            w *= factors(w, dropout)
-        return (w @ _pad(v, padded))[:, : q.shape[1]]
+        w = _weights(_pad(q, padded), _pad(k, padded), length, bias, causal)
+        kept = factors(w, dropout) if dropout > 0 else None
+        return ((w if kept is None else w * kept) @ _pad(v, padded))[:, :length], w, kept
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-        length = q.shape[1]
-        padded = _padded_length(length)
-        with OneDnn(padded):
-            w = _weights(_pad(q, padded), _pad(k, padded), length, bias, causal)  # (H, P, P)
-            kept = factors(w, dropout) if dropout > 0 else None
-            out = ((w if kept is None else w * kept) @ _pad(v, padded))[:, :length]
-        keep = kept is not None or length <= KEPT_TOKENS
+        out, w, kept = _forward(q, k, v, bias, causal, dropout)
+        keep = kept is not None or q.shape[1] <= KEPT_TOKENS
         ctx.causal = causal
         ctx.save_for_backward(q, k, v, bias, out, w if keep else None, kept)
         return out
