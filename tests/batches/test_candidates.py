@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.batches import candidates as module
 from headstart.batches.batch import IGNORE_INDEX, Batch, micro_batch, pad_batch
 from headstart.batches.candidates import MULTIPLE, CandidateBatches, draw_candidates, word_frequencies
 from headstart.training.cross_entropy import sampled_cross_entropy
@@ -76,7 +77,8 @@ def test_batches_with_more_targets_than_that_have_few_sizes() -> None:
     assert sizes == {4096, 4608, 5120, 5632, 6144}
 
 
-def test_frequencies_are_those_of_the_tokens_and_the_special_ones() -> None:
+def test_frequencies_are_those_of_the_tokens_and_the_special_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COUNTED", 3)  # of the four tokens
     documents = store([[5, 5, 6], [7]])
     found = word_frequencies(documents, 10, [0, 2])
     assert found.tolist() == pytest.approx([0.25, 0, 0.25, 0, 0, 0.25, 0.125, 0.125, 0, 0])

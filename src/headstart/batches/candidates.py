@@ -1,10 +1,10 @@
 """Sampled softmax: for each step the part of the vocabulary that its loss is taken over (Jean et al. 2015).
 
-A loss over 50,001 words multiplies each vector by 50,001 others; over the words that a step needs and some more it
-multiplies by a sixth of them. Every target of the step is a candidate, the others are drawn at random from all other
-words. A word is then a candidate with a chance that is known, the higher the more frequent the word, and its logit is
-lowered by the logarithm of that chance: for two words that are equally probable, the one that is rarely a candidate
-counts for more where it is one. So the model learns the probabilities that the whole softmax would teach it.
+A loss over a vocabulary of 50,001 multiplies each vector by as many others; the targets of a step are some thousand
+different words. Each of them is a candidate, and more are drawn at random from all other words. A word is then a
+candidate with a chance that is known, the higher the more frequent the word, and its logit is lowered by the logarithm
+of that chance (the logQ correction): of two words that are equally probable, the one that is rarely a candidate counts
+for more where it is one. So the model learns the probabilities that the whole softmax would teach it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headstart.store.store import Documents
 
 KIND = 5  # sets the draws of candidates apart from those of order, masks and dropout
 MULTIPLE = 64  # of the number of candidates: a size that is multiplied fast
+COUNTED = 2**22  # tokens that are counted at a time: a store does not fit into memory
 
 
 class Candidates(NamedTuple):
@@ -79,7 +80,9 @@ def draw_candidates(
 
 def word_frequencies(documents: Documents, vocabulary: int, special: list[int]) -> NDArray[np.float64]:
     """(V,): the share of each word among the tokens of these documents and the `special` ones around each of them."""
-    counts = np.bincount(documents.ids, minlength=vocabulary).astype(np.float64)
+    counts = np.zeros(vocabulary)
+    for start in range(0, len(documents.ids), COUNTED):
+        counts += np.bincount(documents.ids[start : start + COUNTED], minlength=vocabulary)
     counts[special] += len(documents)
-    frequencies: NDArray[np.float64] = counts / counts.sum()
-    return frequencies
+    counts /= counts.sum()
+    return counts

@@ -320,8 +320,8 @@ class PretrainSettings(TrainingSettings):
     )
     sampled_softmax: int | None = _model(
         None,
-        "Words that the loss of a step is taken over, its targets and others at random, such as 4096; by default the "
-        "whole vocabulary.",
+        "Tokens of the vocabulary that the loss of a step is taken over, its targets and others at random, such as "
+        "4096; by default all.",
         least=1,
     )
     generator: float | None = _model(
