@@ -162,20 +162,20 @@ def teach(
     given = [split_fingerprints({"texts": texts}), list(class_names)]
     keys = (settings_key([fingerprint, *given]) for fingerprint in teacher_fingerprints(folders))
     files = [cache / f"answers-{key}.safetensors" for key in keys]
-    asked = list(zip(files, folders, strict=True))
-    while missing := [pair for pair in asked if not parallel.broadcast(pair[0].is_file())]:
-        for file, folder in missing:
+    while missing := [k for k, file in enumerate(files) if not parallel.broadcast(file.is_file())]:
+        for k in missing:
             # Of the runs of a study side by side each takes a teacher that no other has.
-            with run_lock(file) if parallel.world_size == 1 else nullcontext(True) as ours:
-                if ours and not parallel.broadcast(file.is_file()):
-                    answers = _answers(folder, texts, class_names, device, precision, parallel, log)
+            with run_lock(files[k]) if parallel.world_size == 1 else nullcontext(True) as ours:
+                if ours and not parallel.broadcast(files[k].is_file()):
+                    log(f"teacher {names[k]}: answers to {len(texts.rows):,} texts")
+                    answers = _answers(folders[k], texts, class_names, device, precision, parallel, log)
                     if parallel.is_main:
-                        with new_file(file) as unfinished:
+                        with new_file(files[k]) as unfinished:
                             write_safetensors(unfinished, {"probabilities": torch.from_numpy(answers)})
                     parallel.barrier()
         time.sleep(POLL)
-    each = [read_safetensors(file)["probabilities"].numpy() for file in files]
-    examples, targets = _lesson(train, more, np.mean(each, axis=0), class_names)
+    mean = np.mean([read_safetensors(file)["probabilities"].numpy() for file in files], axis=0)
+    examples, targets = _lesson(train, more, mean, class_names)
     return Lesson(examples, targets, _describe(names, folders))
 
 
@@ -207,7 +207,6 @@ def _answers(
     log: Log,
 ) -> Floats:
     """(rows, C): a teacher's calibrated probabilities, in the order of these classes, in float32."""
-    log(f"teacher {folder}: answers to {len(texts.rows):,} texts")
     teacher = _open(folder, class_names)
     if isinstance(teacher, LinearModel):
         answers = teacher.log_probabilities([row.content for row in texts.rows])
