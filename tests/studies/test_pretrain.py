@@ -239,8 +239,8 @@ def test_windows_that_grow(world: Path, tmp_path: Path, objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["causal", "masked", "causal+masked", "masked+next-sentence"])
 def test_a_sampled_softmax_learns_what_the_whole_one_does(world: Path, tmp_path: Path, objective: str) -> None:
-    """Held-out text is scored over the whole vocabulary. Of one as small as this most words are candidates in each step:
-    that rare ones are weighted right is tested in tests/batches/test_candidates.py.
+    """Held-out text is scored over the whole vocabulary. Of one so small most words are candidates in each step: that
+    rare ones are weighted right is tested in tests/batches/test_candidates.py.
     """
     asked = settings(world, objective=objective, epochs=3, mask_rate=0.3)
     whole = pretrain(asked, tmp_path / "whole")["valid"]["loss"]
