@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -385,6 +386,24 @@ def test_runs_side_by_side_take_a_teacher_each(
         assert lock.enter_context(run_lock(file))
         lesson_of(place, base, (str(teacher), str(student)), cache)
     assert asked == [str(student)]
+
+
+def test_who_waits_for_the_answers_that_another_process_asks_for_says_so(
+    place: Path, base: Path, teacher: Path, tmp_path: Path
+) -> None:
+    cache, lock, said = tmp_path / "cache", ExitStack(), list[str]()
+    lesson_of(place, base, (str(teacher),), cache)
+    (file,) = cache.glob("answers-*")
+    elsewhere = file.rename(tmp_path / "answers")
+
+    def log(text: str) -> None:
+        said.append(text)
+        Timer(0.3, elsewhere.rename, (file,)).start()  # several tries later: it is said once
+
+    with lock:
+        assert lock.enter_context(run_lock(file))
+        lesson_of(place, base, (str(teacher),), cache, log)
+    assert said == ["waiting for the answers of 1 teacher, which other processes ask"]
 
 
 # As an arm

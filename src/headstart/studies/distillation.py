@@ -162,10 +162,13 @@ def teach(
     given = [split_fingerprints({"texts": texts}), list(class_names)]
     keys = (settings_key([fingerprint, *given]) for fingerprint in teacher_fingerprints(folders))
     files = [cache / f"answers-{key}.safetensors" for key in keys]
+    others = 0  # teachers that other processes ask, when it was said last
     while missing := [k for k, file in enumerate(files) if not parallel.broadcast(file.is_file())]:
+        taken = False
         for k in missing:
             # Of the runs of a study side by side each takes a teacher that no other has.
             with run_lock(files[k]) if parallel.world_size == 1 else nullcontext(True) as ours:
+                taken |= ours
                 if ours and not parallel.broadcast(files[k].is_file()):
                     log(f"teacher {names[k]}: answers to {len(texts.rows):,} texts")
                     answers = _answers(folders[k], texts, class_names, device, precision, parallel, log)
@@ -173,7 +176,11 @@ def teach(
                         with new_file(files[k]) as unfinished:
                             write_safetensors(unfinished, {"probabilities": torch.from_numpy(answers)})
                     parallel.barrier()
-        time.sleep(POLL)
+        if not taken:
+            if len(missing) != others:
+                others = len(missing)
+                log(f"waiting for the answers of {plural(others, 'teacher')}, which other processes ask")
+            time.sleep(POLL)
     mean = np.mean([read_safetensors(file)["probabilities"].numpy() for file in files], axis=0)
     examples, targets = _lesson(train, more, mean, class_names)
     return Lesson(examples, targets, _describe(names, folders))
