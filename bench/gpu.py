@@ -6,6 +6,7 @@
 
 lab       the lab's causal language model, 128 × 256 tokens, against nn.TransformerEncoder with full logits in bf16:
           compiled (`plain`), and with its loss compiled into it (`whole`)
+sampled   the same model with a sampled softmax over 8,192 words, against our own loss over all 50,001
 mlm       BERT-base's masked language model, 256 × 128 tokens, against transformers, bf16, compiled
 finetune  BERT-base fine-tuned on texts of 6 to 50 tokens at batch 8, against transformers, bf16
 compiled  the same with `--compile yes`, which a run so short does not do by itself
@@ -29,7 +30,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.training import DEVICE, Row, Side, lab_batches, lab_loss, lab_pair, ours, peer, race, ragged
+from bench.training import (
+    DEVICE,
+    Given,
+    Row,
+    Side,
+    lab_batches,
+    lab_loss,
+    lab_pair,
+    ours,
+    peer,
+    race,
+    ragged,
+    sampled_sides,
+)
 from headstart.batches.batch import IGNORE_INDEX, Batch
 from headstart.checkpoints.exchange import open_model
 from headstart.training.objectives import Causal, Classification, MaskedTokens
@@ -49,11 +63,14 @@ WORK = {
 }
 
 
-def measured(name: str, sides: dict[str, Side], tokens: float, tiny: bool, **speeds: int) -> Row:
+def measured(
+    name: str, sides: dict[str, Side], tokens: float, tiny: bool, *, same_loss: bool = True, **speeds: int
+) -> Row:
     """The race, and what our own step is made of."""
-    row = race(name, sides, tokens, **(TINY if tiny else SPEEDS | speeds))
+    row = race(name, sides, tokens, **(TINY if tiny else SPEEDS | speeds), same_loss=same_loss)
+    first = next(iter(sides))
     if DEVICE.type == "cuda":
-        row |= shares(sides["ours"], row["ours, ms a step"])
+        row |= shares(sides[first], row[f"{first}, ms a step"])
     return row
 
 
@@ -78,11 +95,17 @@ def lab(tiny: bool) -> Row:
     another.load_state_dict(other.state_dict())
     compiled: Any = other if tiny else torch.compile(other)
     sides = {
-        "ours": ours(model, Causal(), flat),
+        "ours": ours(model, Causal(), Given(flat)),
         "plain": peer(compiled, lab_loss, blocks),
         "whole": peer(another, lab_loss, blocks, compiled=True),
     }
     return measured("lab", sides, rows * length, tiny)
+
+
+def sampled(tiny: bool) -> Row:
+    rows, length = (2, 16) if tiny else (128, 256)
+    sides = sampled_sides(500 if tiny else None, rows, length, 128 if tiny else 8192)
+    return measured("sampled", sides, rows * length, tiny, same_loss=False)
 
 
 def published(folder: Path, tiny: bool, head: str, sizes: dict[str, int] | None = None) -> Any:
@@ -119,7 +142,7 @@ def mlm(tiny: bool) -> Row:
         flat.append(Batch(ids, starts, length, segments=torch.zeros_like(ids), targets=targets, masked=masked))
         inputs.append({"input_ids": ids.view(rows, length), "labels": labels.view(rows, length)})
     sides = {
-        "ours": ours(model, MaskedTokens(), flat),
+        "ours": ours(model, MaskedTokens(), Given(flat)),
         "transformers": peer(other, their_loss, inputs, compiled=True),
     }
     return measured("mlm", sides, rows * length, tiny)
@@ -132,7 +155,7 @@ def tuned(name: str, tiny: bool, batch: int, sizes: dict[str, int] | None = None
         model = open_model(folder).model
     flat, padded = ragged(64, lambda draw: draw.integers(6, 51, size=batch), 30000)
     sides = {
-        "ours": ours(model, Classification(), flat, EPOCHS, **settings),
+        "ours": ours(model, Classification(), Given(flat), EPOCHS, **settings),
         "transformers": peer(other, their_loss, padded),
     }
     return measured(name, sides, batch * 28.0, tiny, warm=128, steps=64)
@@ -155,7 +178,15 @@ def minilm(tiny: bool) -> Row:
     return tuned("minilm", tiny, 16, sizes)
 
 
-CASES = {"lab": lab, "mlm": mlm, "finetune": finetune, "compiled": compiled, "many": many, "minilm": minilm}
+CASES = {
+    "lab": lab,
+    "sampled": sampled,
+    "mlm": mlm,
+    "finetune": finetune,
+    "compiled": compiled,
+    "many": many,
+    "minilm": minilm,
+}
 
 
 def main() -> None:
