@@ -17,6 +17,7 @@ from headstart.reading.examples import Example, Examples
 from headstart.runs.tuning import ArmTuning
 from headstart.studies import baselines, linear, row_space
 from headstart.studies.baselines import baseline
+from headstart.studies.contrasts import NOT_USED
 from headstart.studies.linear_model import LinearModel
 from headstart.studies.settings import FinetuneSettings
 from headstart.studies.splits import read_splits
@@ -102,6 +103,7 @@ def test_the_linear_model_learns_from_texts_without_labels(
     assert result["rows"] == {"train": 12, "valid": 40, "test": 200}
     known = {row.text for row in splits["train"].rows}
     assert result["self_training"]["texts"] == sum(row.text not in known for row in unlabelled.rows)
+    assert result["self_training"]["used"]
     fingerprints = json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]
     assert fingerprints.keys() == {"train", "valid", "test", "unlabelled"}
     kept = LinearModel.load(tmp_path / "run" / "linear.safetensors")
@@ -141,7 +143,23 @@ def test_unlabelled_texts_that_are_all_in_train_change_nothing(
     splits, _ = little_known
     alone = baseline("tfidf", splits, {}, tmp_path / "alone")
     result = baseline("tfidf+self", splits, {}, tmp_path / "run", unlabelled=splits["train"])
-    assert result["self_training"] == {"texts": 0, "labels": 0}
+    assert result["self_training"] == {"texts": 0, "labels": 0, "used": False}
+    assert result["valid"] == alone["valid"] and result["test"] == alone["test"]
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_unlabelled_texts_of_another_kind_are_not_used(
+    little_known: tuple[dict[str, Examples], Examples], tmp_path: Path, refit: bool
+) -> None:
+    """In these, what stands beside a known word is of the other mood. Valid shows it."""
+    splits, _ = little_known
+    contrary = {"pos": OTHERS["neg"], "neg": OTHERS["pos"]}
+    rows = examples(opinions(200, 4, KNOWN, contrary, contrary)).rows
+    unlabelled = Examples(tuple(replace(row, label=None) for row in rows))
+    alone = baseline("tfidf", splits, {"refit": refit}, tmp_path / "alone")
+    result = baseline("tfidf+self", splits, {"refit": refit}, tmp_path / "run", unlabelled=unlabelled)
+    assert result["self_training"]["labels"] > 100 and not result["self_training"]["used"]
+    assert result["tuning"]["notes"] == [NOT_USED]
     assert result["valid"] == alone["valid"] and result["test"] == alone["test"]
 
 

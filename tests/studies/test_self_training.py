@@ -411,7 +411,7 @@ def test_what_self_training_buys_is_told_beside_the_rest(compared: tuple[Path, C
     assert any("With 12 labels self-training on the unlabelled texts" in paragraph for paragraph in told)
     linear = found.difference("full+self", "tfidf+self")
     assert linear is not None and linear.primary
-    assert any("the linear model that learned from the same texts" in paragraph for paragraph in found.verdict)
+    assert any("the linear model that had the same texts" in paragraph for paragraph in found.verdict)
     assert any("With 12 labels the self-trained model" in paragraph for paragraph in found.verdict)
     first = found.difference("full", "scratch")
     assert first is not None and first.primary  # what pretraining brought is asked of the arm without

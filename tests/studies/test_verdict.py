@@ -22,7 +22,7 @@ from headstart.runs.comparison import (
     WorthResult,
 )
 from headstart.runs.tuning import ArmTuning
-from headstart.studies.contrasts import choose_contrasts
+from headstart.studies.contrasts import NOT_USED, choose_contrasts
 from headstart.studies.plan import study_needed
 from headstart.studies.recommendation import recommend
 from headstart.studies.verdict import LONGEST_TITLE, title, verdict
@@ -562,11 +562,19 @@ def test_a_student_beside_the_linear_model_that_had_its_texts(
     arms = [SCRATCH, FULL, arm("full+self", 0.88), LINEAR, arm("tfidf+self", 0.88 - value)]
     student = apart("full+self", "tfidf+self", value, low, high, decision=decision, primary=True)
     words = expected.format(
-        "the linear model that learned from the same texts",
+        "the linear model that had the same texts",
         f"88.0 % and {100 * (0.88 - value):.1f} %",
         points="0.0 points (95 % interval -1.0 to +1.0)",
     )
     assert words in said_of(compared(arms, [GAIN, student]))[1]
+
+
+def test_texts_without_labels_that_the_linear_model_did_not_use_are_told() -> None:
+    notes = (NOT_USED,)
+    for own, told in ((notes, True), ((), False)):
+        linear = replace(arm("tfidf+self", 0.84), tuning=ArmTuning({"strength": 1.0}, (), 1.0, notes=own))
+        paragraphs = said_of(compared([SCRATCH, FULL, LINEAR, linear], [GAIN]))
+        assert any("tfidf+self is tfidf" in paragraph for paragraph in paragraphs) == told
 
 
 def test_what_cannot_be_told_of_several_bases_is_said_once() -> None:

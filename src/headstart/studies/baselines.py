@@ -3,6 +3,7 @@
 majority    every row gets the shares of the classes in train
 tfidf       logistic regression on TF-IDF; held-out texts choose the n-grams (words, characters, both) and the strength
 tfidf+self  the same once more, on the unlabelled texts too, where the answer of `tfidf` to them is sure (self-training)
+            unless that does worse on valid: then it is `tfidf`
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headstart.reading.examples import Examples
 from headstart.reading.split import content_hash
 from headstart.runs.predictions import Predictions
 from headstart.runs.run import LINEAR
-from headstart.studies.contrasts import TFIDF_SELF_TRAINED
+from headstart.studies.contrasts import NOT_USED, TFIDF_SELF_TRAINED
 from headstart.studies.fingerprints import split_fingerprints
 from headstart.studies.linear import Ints
 from headstart.studies.linear_model import LinearModel
@@ -110,6 +111,12 @@ def _bounded(texts: Examples) -> Examples:
     return replace(texts, rows=tuple(kept))
 
 
+def _rank(model: FittedTfidf, labels: Mapping[str, Ints]) -> tuple[float, float]:
+    """On valid, the smaller the better: by accuracy, and by loss where that is equal."""
+    scores = score(model.valid, labels["valid"])
+    return -scores["accuracy"], scores["loss"]
+
+
 def _tfidf(
     splits: Mapping[str, Examples],
     labels: Mapping[str, Ints],
@@ -120,28 +127,35 @@ def _tfidf(
 ) -> tuple[FittedTfidf, dict[str, Floats], dict[str, Any]]:
     """The model, its log-probabilities of valid and test, and what `result.json` says of how they came about.
 
-    With unlabelled texts, a first model answers them, and its sure answers are labels of the second. It learns from
-    train alone, so that valid can choose the settings of the second.
+    With unlabelled texts, a first model answers them, and its sure answers are labels of a second. Both learn from
+    train alone, so that valid can choose the settings of the second, and which of the two is better.
     """
     whole, refit = "labels" not in settings, settings.get("refit", False)
     train, valid = splits["train"], splits["valid"]
-    self_training = {} if unlabelled is None else {"texts": len(unlabelled.rows), "labels": 0}
+    self_training = {"texts": 0 if unlabelled is None else len(unlabelled.rows), "labels": 0, "used": False}
+    model: FittedTfidf | None = None
     if unlabelled is not None and unlabelled.rows:  # all of them may be texts of train
-        teacher = fit_tfidf(train, valid, labels, classes, whole=whole, until=until)
-        answers = teacher.predict([row.content for row in unlabelled.rows]) / teacher.temperature
+        first = fit_tfidf(train, valid, labels, classes, whole=whole, until=until)
+        answers = first.predict([row.content for row in unlabelled.rows]) / first.temperature
         sure, given = sure_answers(answers, labels["train"], CONFIDENCE)
-        train = replace(train, rows=(*train.rows, *(unlabelled.rows[k] for k in sure)))
-        labels = {**labels, "train": np.concatenate([labels["train"], given])}
-        self_training["labels"] = len(sure)
-        whole = False
-    model = fit_tfidf(train, valid, labels, classes, whole=whole, refit=refit, until=until)
+        more = replace(train, rows=(*train.rows, *(unlabelled.rows[k] for k in sure)))
+        of_both = {**labels, "train": np.concatenate([labels["train"], given])}
+        second = fit_tfidf(more, valid, of_both, classes, whole=False, refit=refit, until=until)
+        used = _rank(second, labels) <= _rank(first, labels)
+        self_training |= {"labels": len(sure), "used": used}
+        model = second if used else None if refit else first
+    if model is None:
+        model = fit_tfidf(train, valid, labels, classes, whole=whole, refit=refit, until=until)
+    tuning = model.tuning
+    if self_training["labels"] and not self_training["used"]:
+        tuning = replace(tuning, notes=(*tuning.notes, NOT_USED))
     result: dict[str, Any] = {
         "strength": model.strength,
         "features": model.size,
         "temperature": model.temperature,
-        "tuning": model.tuning.to_json(),
+        "tuning": tuning.to_json(),
         "cost": {"predict_seconds": None, "bytes": model.bytes},
-        **({"self_training": self_training} if self_training else {}),
+        **({} if unlabelled is None else {"self_training": self_training}),
     }
     if "test" not in splits:
         return model, {"valid": model.valid}, result

@@ -2,7 +2,7 @@
 
 The primary questions are what the comparison is made for: is the best pretrained arm better than the same model from
 scratch, and than the linear model? Where unlabelled texts or teachers were given: is the student better than `full`,
-and than the linear model that learned from the same texts?
+and than the linear model that had the same texts?
 Every other pair is secondary. Each of the two families is corrected for its own number of questions, so that no
 secondary pair makes a primary question harder to decide.
 """
@@ -20,6 +20,7 @@ SELF_TRAINED: Final = "full+self"
 DISTILLED: Final = "full+teacher"
 STUDENTS: Final = (SELF_TRAINED, DISTILLED)  # `full` with more than labels: unlabelled texts, teachers
 TFIDF_SELF_TRAINED: Final = "tfidf+self"  # the linear model with the unlabelled texts
+NOT_USED: Final = "worse on valid with the texts without labels: fitted to the labels alone"  # a note of its tuning
 Pair = tuple[str, str]  # (arm, minus arm)
 
 

@@ -111,8 +111,8 @@ def _student_gains(comparison: Comparison, contrasts: Contrasts) -> Iterator[str
 
 
 def beside_linear(student: str, difference: DifferenceResult, levels: str) -> str:
-    """A student, and the linear model that learned from the same unlabelled texts, with their accuracies."""
-    linear, amount = "the linear model that learned from the same texts", size(difference.scores["accuracy"].value)
+    """A student, and the linear model that had the same unlabelled texts, with their accuracies."""
+    linear, amount = "the linear model that had the same texts", size(difference.scores["accuracy"].value)
     match difference.decision:
         case "better" | "worse" as decided:
             return f"{student} is {amount} {decided} than {linear} ({interval(difference)}): {levels}."

@@ -1,4 +1,4 @@
-"""What a reader of the verdict should know beside it: ensembles, runs that learned nothing, leaks, a single seed."""
+"""What a reader of the verdict should know beside it: ensembles, texts and runs of no use, leaks, one seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headstart.runs.comparison import ArmResult, Comparison, DifferenceResult, RunScores
-from headstart.studies.contrasts import BaseArms, Contrasts
+from headstart.studies.contrasts import NOT_USED, TFIDF_SELF_TRAINED, BaseArms, Contrasts
 from headstart.studies.differences import decide
 from headstart.studies.gain import effect, pretraining_of
 from headstart.studies.words import accuracy, arm_name, percent, signed
@@ -22,6 +22,7 @@ def notes(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
     """A short paragraph for each."""
     yield from _pretraining(comparison.arms)
     yield from _ensembles(comparison, contrasts)
+    yield from _unused(comparison.arms)
     yield from _degenerate(comparison)
     yield from _leaks(comparison, contrasts)
     yield from _single_seed(comparison.arms)
@@ -38,6 +39,14 @@ def _ensembles(comparison: Comparison, contrasts: Contrasts) -> Iterator[str]:
         difference = None if contrasts.linear is None else comparison.difference(arm.name, contrasts.linear.name)
         if difference is not None:
             yield f"The ensemble {arm.name} reaches {accuracy(arm)}; against the linear model, {signed(difference)}."
+
+
+def _unused(arms: Sequence[ArmResult]) -> Iterator[str]:
+    if any(arm.tuning is not None and NOT_USED in arm.tuning.notes for arm in arms):
+        yield (
+            f"With the texts without labels the linear model did worse on valid: {TFIDF_SELF_TRAINED} is tfidf. "
+            "Are they of the same kind as the labelled ones?"
+        )
 
 
 def _degenerate(comparison: Comparison) -> Iterator[str]:
