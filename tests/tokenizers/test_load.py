@@ -209,6 +209,22 @@ def make_damaged_json(folder: Path) -> Path:
     return folder
 
 
+def make_prefix_that_cuts_a_character(folder: Path) -> Path:
+    return with_prefix(folder, "x", "é")
+
+
+def make_prefix_that_is_too_long(folder: Path) -> Path:
+    return with_prefix(folder, "##", "b")
+
+
+def with_prefix(folder: Path, prefix: str, second: str) -> Path:
+    """A BPE whose merge is of `a` and `second`; `tokenizers` panics at it, and may take the process along."""
+    vocabulary = {token: number for number, token in enumerate(("<unknown>", "a", second, f"a{second}"))}
+    model = {"type": "BPE", "continuing_subword_prefix": prefix, "vocab": vocabulary, "merges": [["a", second]]}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    return folder
+
+
 def make_form_without_id(folder: Path) -> Path:
     trained("bpe").save(folder)
     description = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -302,6 +318,8 @@ def make_strange_file(folder: Path) -> Path:
         (make_no_json, "tokenizer.json", "fetch it again"),
         (make_other_json, "tokenizer.json", 'without a "model"'),
         (make_damaged_json, "tokenizer.json", "nothing"),
+        (make_prefix_that_cuts_a_character, "tokenizer.json", "does not have the prefix 'x'"),
+        (make_prefix_that_is_too_long, "tokenizer.json", "does not have the prefix '##'"),
         (make_form_without_id, "", "found the token '<end>'"),
         (make_no_unknown, "vocab.txt", r"no \[UNK\]"),
         (make_latin1, "vocab.txt", "utf-8"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from headstart.errors import HeadstartError, TokenizerError
+from headstart.errors import HeadstartError, TokenizerError, shown
 from headstart.files import read_text, read_whole
 from headstart.tokenizers.sentencepiece_model import Kind, parse_sentencepiece, to_tokenizers
 from headstart.tokenizers.special_tokens import NAMES, add_post_processor
@@ -112,7 +112,27 @@ def _read_json(path: Path) -> tokenizers.Tokenizer:
         description |= {"truncation": None, "padding": None}
         if "dropout" in description["model"]:
             description["model"]["dropout"] = None
+        _check_prefix(description["model"])
         return tokenizers.Tokenizer.from_str(json.dumps(description))
+
+
+def _check_prefix(model: Mapping[str, Any]) -> None:
+    """Refuse merges that the library cuts in the middle of a character, which aborts the whole process.
+
+    It joins the parts of a merge, and leaves out as many bytes of the second as the prefix has characters.
+    """
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not isinstance(prefix, str) or not isinstance(merges, list):
+        return
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if isinstance(parts, list) and len(parts) == 2 and isinstance(parts[1], str):
+            second, cut = parts[1].encode(errors="surrogatepass"), len(prefix)
+            in_character = any(byte & 0b1100_0000 == 0b1000_0000 for byte in second[cut : cut + 1])
+            if cut > len(second) or in_character:
+                raise ValueError(
+                    f"found the merge {shown(merge)}: its second part does not have the prefix {shown(prefix)}"
+                )
 
 
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
