@@ -117,22 +117,20 @@ def _read_json(path: Path) -> tokenizers.Tokenizer:
 
 
 def _check_prefix(model: Mapping[str, Any]) -> None:
-    """Refuse merges that the library cuts in the middle of a character, which aborts the whole process.
+    """Refuse merges that the library would cut in the middle of a character, which aborts the whole process.
 
-    It joins the parts of a merge, and leaves out as many bytes of the second as the prefix has characters.
+    It joins the parts of a merge, and drops as many bytes of the second as the prefix has characters.
     """
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
-    if not isinstance(prefix, str) or not isinstance(merges, list):
+    if not isinstance(prefix, str) or not prefix or not isinstance(merges, list):
         return
     for merge in merges:
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if isinstance(parts, list) and len(parts) == 2 and isinstance(parts[1], str):
             second, cut = parts[1].encode(errors="surrogatepass"), len(prefix)
-            in_character = any(byte & 0b1100_0000 == 0b1000_0000 for byte in second[cut : cut + 1])
-            if cut > len(second) or in_character:
-                raise ValueError(
-                    f"found the merge {shown(merge)}: its second part does not have the prefix {shown(prefix)}"
-                )
+            inside = cut < len(second) and second[cut] & 0b1100_0000 == 0b1000_0000  # UTF-8's continuation bytes
+            if cut > len(second) or inside:
+                raise ValueError(f"the prefix {shown(prefix)} cannot be cut from the second part of {shown(merge)}")
 
 
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
