@@ -388,7 +388,7 @@ def test_runs_side_by_side_take_a_teacher_each(
     assert asked == [str(student)]
 
 
-def test_who_waits_for_the_answers_that_another_process_asks_for_says_so(
+def test_a_run_says_that_it_waits_for_answers_which_another_process_computes(
     place: Path, base: Path, teacher: Path, tmp_path: Path
 ) -> None:
     cache, lock, said = tmp_path / "cache", ExitStack(), list[str]()
@@ -403,7 +403,7 @@ def test_who_waits_for_the_answers_that_another_process_asks_for_says_so(
     with lock:
         assert lock.enter_context(run_lock(file))
         lesson_of(place, base, (str(teacher),), cache, log)
-    assert said == ["waiting for the answers of 1 teacher, which other processes ask"]
+    assert said == ["waiting for the answers of 1 teacher, which other processes compute"]
 
 
 # As an arm

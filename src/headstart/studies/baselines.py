@@ -143,7 +143,10 @@ def _tfidf(
         second = fit_tfidf(more, valid, of_both, classes, whole=False, refit=refit, until=until)
         used = _rank(second, labels) <= _rank(first, labels)
         self_training |= {"labels": len(sure), "used": used}
-        model = second if used else None if refit else first
+        if used:
+            model = second
+        elif not refit:
+            model = first
     if model is None:
         model = fit_tfidf(train, valid, labels, classes, whole=whole, refit=refit, until=until)
     tuning = model.tuning

@@ -162,7 +162,7 @@ def teach(
     given = [split_fingerprints({"texts": texts}), list(class_names)]
     keys = (settings_key([fingerprint, *given]) for fingerprint in teacher_fingerprints(folders))
     files = [cache / f"answers-{key}.safetensors" for key in keys]
-    others = 0  # teachers that other processes ask, when it was said last
+    waiting_for = 0  # teachers, as the user was told last
     while missing := [k for k, file in enumerate(files) if not parallel.broadcast(file.is_file())]:
         taken = False
         for k in missing:
@@ -177,9 +177,9 @@ def teach(
                             write_safetensors(unfinished, {"probabilities": torch.from_numpy(answers)})
                     parallel.barrier()
         if not taken:
-            if len(missing) != others:
-                others = len(missing)
-                log(f"waiting for the answers of {plural(others, 'teacher')}, which other processes ask")
+            if len(missing) != waiting_for:
+                waiting_for = len(missing)
+                log(f"waiting for the answers of {plural(waiting_for, 'teacher')}, which other processes compute")
             time.sleep(POLL)
     mean = np.mean([read_safetensors(file)["probabilities"].numpy() for file in files], axis=0)
     examples, targets = _lesson(train, more, mean, class_names)
